@@ -1,0 +1,39 @@
+# Each target sets up .venv by itself; `make demo` and `make test` are all a newcomer needs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# More than one torch thread beside another busy process is slower than one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check format bench clean
+
+demo: .venv/ready
+	$(BIN)/python examples/digits.py
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/cost.py
+
+# torch comes first, by its pinned version, so that nothing after it looks for another.
+# The networks that the tests adapt (timm's, torchvision's) are installed without what they ask
+# for: their wheels would bring another torch.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

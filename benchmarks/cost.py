@@ -1,0 +1,110 @@
+"""What adaptation costs: each method's time as a ratio to the plain eval forward, in one run.
+
+    make bench                      both networks, all methods, batch sizes 200, 16, 1
+    python benchmarks/cost.py --network resnet20 --batch-sizes 1
+
+One torch thread. Every timing stands beside a plain forward taken just before it; the figure is the
+median of those ratios, behind it the spread (half the distance between the quartiles). Weights are
+random: the time does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import realistic_tta
+from realistic_tta.networks.resnet import CifarResNet, ResNet50
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "source": {"method": "source"},
+    "tbn": {"method": "tbn"},
+    "alpha_bn": {"method": "alpha_bn"},
+    "adapt_bn": {"method": "adapt_bn"},
+    "tema": {"method": "tema"},
+    "rectified_tema, passes=1": {"method": "rectified_tema", "passes": 1},
+    "rectified_tema": {"method": "rectified_tema"},
+}
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "resnet20": (lambda: CifarResNet(20, 10), 32),
+    "resnet50": (lambda: ResNet50(1000), 224),
+}
+
+
+def seconds(call: Callable[[Tensor], object], images: Tensor, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call(images)
+    return (time.perf_counter() - start) / repeats
+
+
+def ratio(
+    plain: nn.Module, adapted: nn.Module, images: Tensor, budget: float
+) -> tuple[float, float]:
+    """Median and spread of adapted time over plain time, measured in turns within the budget."""
+    with torch.no_grad():
+        plain(images), adapted(images)
+        once = seconds(plain, images, 1)
+        repeats = max(1, int(0.02 / once))
+        ratios: list[float] = []
+        end = time.perf_counter() + budget
+        while time.perf_counter() < end or len(ratios) < 3:
+            base = seconds(plain, images, repeats)
+            ratios.append(seconds(adapted, images, repeats) / base)
+    quartiles = statistics.quantiles(ratios, n=4)
+    return statistics.median(ratios), (quartiles[2] - quartiles[0]) / 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--network", choices=[*NETWORKS, "all"], default="all")
+    parser.add_argument("--methods", default=",".join(VARIANTS).replace(", ", "/"))
+    parser.add_argument("--batch-sizes", default="200,16,1")
+    parser.add_argument("--seconds", type=float, default=3.0, help="time for each figure")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)
+    sizes = [int(size) for size in arguments.batch_sizes.split(",")]
+    variants = [name.replace("/", ", ") for name in arguments.methods.split(",")]
+    records = []
+    print(f"one thread, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
+    for network_name, (build, side) in NETWORKS.items():
+        if arguments.network not in (network_name, "all"):
+            continue
+        torch.manual_seed(0)
+        plain = build().eval()
+        layers = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
+        print(f"\n{network_name}, {layers} BatchNorm layers, {side} px: time / plain eval forward")
+        print(f"{'batch size':26}" + "".join(f"{size:>16}" for size in sizes))
+        for variant in variants:
+            cells = []
+            for size in sizes:
+                images = torch.rand(size, 3, side, side)
+                adapted = realistic_tta.adapt(plain, **VARIANTS[variant])  # type: ignore[arg-type]
+                middle, spread = ratio(plain, adapted, images, arguments.seconds)
+                cells.append(f"{middle:>9.2f} ±{spread:4.2f} ")
+                records.append(
+                    {
+                        "network": network_name,
+                        "method": variant,
+                        "batch_size": size,
+                        "ratio": round(middle, 3),
+                        "spread": round(spread, 3),
+                    }
+                )
+            print(f"{variant:26}" + "".join(cells), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(records, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Test-time adaptation that works at every batch size."""
+
+from importlib.metadata import version as _version
+
+from .errors import (
+    ForwardError,
+    InputError,
+    NetworkError,
+    RealisticTTAError,
+    SettingError,
+    StateError,
+)
+from .methods.base import AdaptedNetwork
+from .methods.catalogue import METHODS, adapt
+from .methods.report import LayerReport, LeftAlone, Report
+from .statistics.class_diversity import class_diversity, iid_class_diversity
+from .statistics.momentum import choose_momentum
+
+__version__ = _version("realistic-tta")
+
+__all__ = [
+    "METHODS",
+    "AdaptedNetwork",
+    "ForwardError",
+    "InputError",
+    "LayerReport",
+    "LeftAlone",
+    "NetworkError",
+    "RealisticTTAError",
+    "Report",
+    "SettingError",
+    "StateError",
+    "__version__",
+    "adapt",
+    "choose_momentum",
+    "class_diversity",
+    "iid_class_diversity",
+]

@@ -1,0 +1,53 @@
+"""Everything this library raises of its own.
+
+RealisticTTAError
+    SettingError    (ValueError)    a method, setting or argument of `adapt` that cannot be
+    NetworkError    (ValueError)    a network that the method cannot adapt or freeze
+    InputError      (ValueError)    a batch that cannot be predicted
+    ForwardError    (RuntimeError)  the network itself failed on a batch
+    StateError      (ValueError)    a state_dict that does not belong to this network and method
+
+Whichever is raised, every statistic is as it was before the call.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RealisticTTAError(Exception):
+    """The root of this library's exceptions."""
+
+
+class SettingError(RealisticTTAError, ValueError):
+    """A method, setting or argument of `adapt` that cannot be."""
+
+
+class NetworkError(RealisticTTAError, ValueError):
+    """A network that the method cannot adapt or freeze."""
+
+
+class InputError(RealisticTTAError, ValueError):
+    """A batch that cannot be predicted."""
+
+
+class ForwardError(RealisticTTAError, RuntimeError):
+    """The network itself failed on a batch."""
+
+
+class StateError(RealisticTTAError, ValueError):
+    """A state_dict that does not belong to this network and method."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The answer to a name that does not exist: the nearest that does, or all of them.
+
+    >>> unknown("method", "tmea", ["tema", "tbn"])
+    'unknown method "tmea"; did you mean "tema"?'
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f'unknown {kind} "{name}"; did you mean "{near[0]}"?'
+    return f'unknown {kind} "{name}"; expected one of: {", ".join(names) or "none"}'

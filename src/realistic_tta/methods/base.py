@@ -1,0 +1,139 @@
+"""What every method shares: a network that is used like the original and adapts while it predicts.
+
+A method writes `predict`; checks, error messages, state and freezing are here.
+batch_norm.py builds the methods that replace statistics on it.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
+
+from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, StateError
+
+from .batch import Batch
+from .failure import describe_failure
+from .report import Report
+
+
+class AdaptedNetwork(nn.Module, ABC):
+    """A network that adapts to what it is shown.
+
+    Call it as you would call the network, with a batch of any size. It works on its own copy of
+    the network, which stays in eval mode (dropout off) whatever `train` is told.
+    """
+
+    name: ClassVar[str]
+    settings_type: ClassVar[type[Any]]
+    step: Tensor
+
+    def __init__(self, network: nn.Module, settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+        self.network = copy_network(network).eval()
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device_of(network)))
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> Any:
+        """Adapts to one batch and returns the network's output for it."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forgets everything seen: the next batch is predicted as if it were the first."""
+
+    @abstractmethod
+    def freeze(self) -> nn.Module:
+        """A plain copy of the original network that predicts as this one would now."""
+
+    @abstractmethod
+    def report(self) -> Report:
+        """What was replaced in the network, what was left alone, and what each layer does."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
+        batch = Batch.of(self.network, args, kwargs)
+        with torch.no_grad():
+            return self.predict(batch)
+
+    def run(self, batch: Batch) -> Any:
+        """One pass of the network, as it stands, over the batch."""
+        try:
+            return self.network(*batch.args, **batch.kwargs)
+        except RealisticTTAError:
+            raise
+        except Exception as error:
+            message = describe_failure(error, self.network, batch)
+            if type(error) is RuntimeError:  # torch's own word for shapes that do not fit
+                raise ForwardError(f"{error}\n{message}") from error
+            error.add_note(message)
+            raise
+
+    def remember(self, **values: Tensor) -> None:
+        """Stores new values of the named buffers and counts the batch: all of it, or nothing.
+
+        One call into torch, so that no interrupt falls between two of the copies.
+        """
+        buffers = [self.get_buffer(name) for name in values]
+        torch._foreach_copy_([*buffers, self.step], [*values.values(), self.step + 1])  # noqa: SLF001
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False  # noqa: FBT001, FBT002 - torch's signature
+    ) -> Any:
+        """Continues from a saved state, to the last bit; refuses another network's or method's."""
+        own = self.state_dict()
+        differences = [f'"{key}" is missing' for key in own if strict and key not in state_dict]
+        differences += [f'"{key}" is unknown' for key in state_dict if strict and key not in own]
+        differences += [
+            f'"{key}" has shape {tuple(state_dict[key].shape)}, expected {tuple(own[key].shape)}'
+            for key in own
+            if key in state_dict and state_dict[key].shape != own[key].shape
+        ]
+        if differences:
+            more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
+            raise StateError(
+                f"this state does not belong to {self.name} on this network: "
+                f"{'; '.join(differences[:5])}{more}. Nothing was loaded; "
+                "adapt the same network with the same method first"
+            )
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
+        """Sets the flag that torch expects; the network inside stays in eval mode."""
+        super().train(mode)
+        self.network.eval()
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
+        """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
+        before = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, after in self.named_buffers(recurse=False):
+            if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
+                self.register_buffer(name, before[name].to(after.device))
+        return self
+
+
+def copy_network(network: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the network; of what torch.compile or DataParallel wraps."""
+    while isinstance(network, nn.DataParallel | DistributedDataParallel | OptimizedModule):
+        inner = network._orig_mod if isinstance(network, OptimizedModule) else network.module  # noqa: SLF001
+        assert isinstance(inner, nn.Module)
+        network = inner
+    try:
+        return copy.deepcopy(network)
+    except Exception as error:
+        raise NetworkError(f"the network cannot be copied (copy.deepcopy): {error}") from error
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where the network's first parameter or buffer is; the CPU if it has none."""
+    for tensor in (*network.parameters(), *network.buffers()):
+        return tensor.device
+    return torch.device("cpu")

@@ -1,0 +1,94 @@
+"""One call's arguments, checked before anything is touched. Used by methods/base.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from realistic_tta.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of one call and the number of images in it."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    size: int
+
+    @classmethod
+    def of(cls, network: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
+        """Finds the images, the first argument that holds tensors, and checks them."""
+        named = [(f"argument {place}", value) for place, value in enumerate(args, start=1)]
+        named += [(f'argument "{name}"', value) for name, value in kwargs.items()]
+        for name, value in named:
+            images = [value] if isinstance(value, Tensor) else _tensors_in(value)
+            if images:
+                size = _size(name, value, images)
+                for tensor in images:
+                    _check(name, tensor, network)
+                return cls(args, kwargs, size)
+        raise InputError(
+            f"no tensor among the arguments ({', '.join(name for name, _ in named) or 'none'}); "
+            "expected a batch of images"
+        )
+
+    def describe(self) -> str:
+        """The arguments in a few words, for messages."""
+        parts = [_describe(value) for value in self.args]
+        parts += [f"{name}={_describe(value)}" for name, value in self.kwargs.items()]
+        return ", ".join(parts)
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    """The tensors of a list, tuple or mapping of inputs."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [item for item in value if isinstance(item, Tensor)]
+    return []
+
+
+def _size(name: str, value: Any, images: list[Tensor]) -> int:
+    """Images in the batch: the length of a list of images, else the first dimension."""
+    if images[0].ndim == 0:
+        raise InputError(f"{name} is a single number; expected a batch of images (image, ...)")
+    if isinstance(value, Sequence) and images[0].ndim == 3:  # detection: a list of images
+        return len(images)
+    return int(images[0].shape[0])
+
+
+def _check(name: str, images: Tensor, network: nn.Module) -> None:
+    if images.numel() == 0:
+        raise InputError(
+            f"{name} is empty, shape {tuple(images.shape)}; expected at least one image"
+        )
+    if not images.is_floating_point():
+        if _takes_indices(network):
+            return
+        raise InputError(
+            f"{name} is {images.dtype}, shape {tuple(images.shape)}; expected floating-point images: "
+            "convert them as in training, for instance images.float() / 255"
+        )
+    low, high = torch.aminmax(images.detach())  # passes NaN on
+    if not (torch.isfinite(low) & torch.isfinite(high)):
+        finite = torch.isfinite(images).flatten(start_dim=1).all(dim=1)
+        faulty = torch.nonzero(~finite).flatten().tolist()
+        raise InputError(
+            f"{name} holds NaN or Inf in {len(faulty)} of {len(images)} images, at {faulty[:10]}; "
+            "remove them and call again. Nothing was changed"
+        )
+
+
+def _takes_indices(network: nn.Module) -> bool:
+    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in network.modules())
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return type(value).__name__

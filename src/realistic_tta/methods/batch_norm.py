@@ -1,0 +1,147 @@
+"""The methods that replace BatchNorm statistics in one pass: tbn, alpha_bn, adapt_bn, tema.
+
+Each says which rule its layers follow for a batch, and what the source weighs in it. The rules are
+in normalization/statistics_rules.py; rectified_tema.py is the method of two passes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from realistic_tta.errors import SettingError
+from realistic_tta.normalization.statistics_rules import (
+    BatchStatistics,
+    InterpolatedStatistics,
+    MovingAverage,
+    StatisticsRule,
+)
+
+from .batch import Batch
+from .batch_norm_method import BatchNormMethod, reached
+from .momentum_settings import MomentumSettings
+
+
+class OnePassMethod(BatchNormMethod):
+    """Measures and predicts in the same pass."""
+
+    @abstractmethod
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
+        """What each layer follows, for a batch of this size."""
+
+    @abstractmethod
+    def weight_of_source(self, batch_size: int) -> float:
+        """What the source weighs in the statistics, for a batch of this size."""
+
+    def predict(self, batch: Batch) -> Any:
+        """One pass; the statistics it measured are kept."""
+        rules = self.rules(batch.size)
+        outputs = self.run_with(batch, rules)
+        target = self.measured(rules)
+        source_weight = self.source_weight.clone()
+        source_weight[reached(rules)] = self.weight_of_source(batch.size)
+        self.remember(
+            target_mean=target.mean, target_variance=target.variance, source_weight=source_weight
+        )
+        return outputs
+
+
+@dataclass(frozen=True)
+class TBNSettings:
+    """Nothing to set."""
+
+
+class TBN(OnePassMethod):
+    """The batch's own statistics in place of the source's (Nado 2020; "BN-1").
+
+    Nothing is carried from batch to batch; the last batch's statistics are kept for `freeze`.
+    """
+
+    name = "tbn"
+    needs_source = False
+    settings_type = TBNSettings
+    settings: TBNSettings
+
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:  # noqa: ARG002
+        """The batch's mean and biased variance."""
+        return [BatchStatistics() for _ in self.layers]
+
+    def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
+        """None."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class AlphaBNSettings:
+    """target_weight: what the test batch weighs, from 0 to 1."""
+
+    target_weight: float = 0.1  # the paper's comparison; You 2021 call 1 minus this alpha
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.target_weight <= 1:
+            raise SettingError(f"target_weight is {self.target_weight}; expected 0 to 1")
+
+
+class AlphaBN(OnePassMethod):
+    """Source and batch statistics in fixed parts (You 2021)."""
+
+    name = "alpha_bn"
+    settings_type = AlphaBNSettings
+    settings: AlphaBNSettings
+
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
+        """(1 - target_weight) parts of the source, target_weight parts of the batch."""
+        weight = self.weight_of_source(batch_size)
+        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
+
+    def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
+        """The same for every batch."""
+        return 1 - self.settings.target_weight
+
+
+@dataclass(frozen=True)
+class AdaptBNSettings:
+    """pseudo_samples: how many images of the batch the source counts for (the paper's N)."""
+
+    pseudo_samples: float = 16  # Schneider 2020 give a range, no default
+
+    def __post_init__(self) -> None:
+        if self.pseudo_samples < 0:
+            raise SettingError(f"pseudo_samples is {self.pseudo_samples}; expected 0 or more")
+
+
+class AdaptBN(OnePassMethod):
+    """Source and batch statistics by sample counts (Schneider 2020)."""
+
+    name = "adapt_bn"
+    settings_type = AdaptBNSettings
+    settings: AdaptBNSettings
+
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
+        """pseudo_samples parts of the source to one part for each image."""
+        weight = self.weight_of_source(batch_size)
+        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
+
+    def weight_of_source(self, batch_size: int) -> float:
+        """pseudo_samples / (pseudo_samples + images in the batch)."""
+        return self.settings.pseudo_samples / (self.settings.pseudo_samples + batch_size)
+
+
+class Tema(OnePassMethod):
+    """A moving average of the target's statistics in place of the source's (paper, Eq. 3-5)."""
+
+    name = "tema"
+    needs_source = False
+    settings_type = MomentumSettings
+    settings: MomentumSettings
+
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
+        """The average of all batches so far, this one with the momentum of its size."""
+        momentum = self.settings.momentum_for(batch_size)
+        return [MovingAverage(previous, momentum) for previous in self.by_layer(self.target)]
+
+    def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
+        """None."""
+        return 0.0

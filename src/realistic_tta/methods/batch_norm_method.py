@@ -1,0 +1,197 @@
+"""What the methods that replace BatchNorm statistics share: the layers, and what is known of them.
+
+batch_norm.py has the methods of one pass, rectified_tema.py the one of two. The statistics of all
+layers lie in flat tensors, one layer after another, so that what concerns the whole network is one
+operation. Nothing is stored until a batch has been predicted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from realistic_tta.errors import InputError, NetworkError
+from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm, has_source
+from realistic_tta.normalization.network import (
+    describe_missing,
+    other_normalizations,
+    replace_batch_norms,
+    restore_batch_norms,
+)
+from realistic_tta.normalization.statistics_rules import StatisticsRule
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate
+from realistic_tta.statistics.rectification import divergence
+
+from .base import AdaptedNetwork
+from .batch import Batch
+from .report import LayerReport, LeftAlone, Report
+
+
+class BatchNormMethod(AdaptedNetwork):
+    """A method that says, for each layer and batch, which statistics to normalise with.
+
+    Buffers, all layers one after another:
+    source_mean, source_variance: from training, (all channels,).
+    target_mean, target_variance: measured so far, (all channels,); 0 and 1 at first, as torch's.
+    source_weight: what the source weighed in the last prediction, (layer,); 1 where no batch came.
+    """
+
+    needs_source: ClassVar[bool] = True
+    combine: ClassVar[Callable[..., ChannelStatistics]] = staticmethod(interpolate)
+    source_mean: Tensor
+    source_variance: Tensor
+    target_mean: Tensor
+    target_variance: Tensor
+    source_weight: Tensor
+    channels: Tensor
+    layer_of_channel: Tensor
+
+    def __init__(self, network: nn.Module, settings: Any) -> None:
+        super().__init__(network, settings)
+        self.network, self.layers = replace_batch_norms(self.network)
+        self._check_layers()
+        self.sizes = [layer.channels for layer in self.layers]
+        source = self._source_statistics()
+        self.register_buffer("source_mean", source.mean)
+        self.register_buffer("source_variance", source.variance)
+        self.register_buffer("target_mean", torch.zeros_like(source.mean))
+        self.register_buffer("target_variance", torch.ones_like(source.variance))
+        self.register_buffer("source_weight", source.mean.new_ones(len(self.layers)))
+        channels = torch.tensor(self.sizes, device=source.mean.device)
+        places = torch.arange(len(self.sizes), device=source.mean.device)
+        self.register_buffer("channels", channels, persistent=False)
+        self.register_buffer("layer_of_channel", places.repeat_interleave(channels), persistent=False)
+
+    @property
+    def source(self) -> ChannelStatistics:
+        """Statistics from training, of all layers."""
+        return ChannelStatistics(self.source_mean, self.source_variance)
+
+    @property
+    def target(self) -> ChannelStatistics:
+        """Statistics measured on the stream, of all layers."""
+        return ChannelStatistics(self.target_mean, self.target_variance)
+
+    def by_layer(self, statistics: ChannelStatistics) -> list[ChannelStatistics]:
+        """Statistics of all layers, cut into those of each; views, not copies."""
+        means, variances = (statistic.split(self.sizes) for statistic in statistics)
+        return [ChannelStatistics(*pair) for pair in zip(means, variances, strict=True)]
+
+    def by_channel(self, per_layer: Tensor) -> Tensor:
+        """One number a layer, repeated for each of its channels."""
+        return per_layer[self.layer_of_channel]
+
+    def run_with(self, batch: Batch, rules: Sequence[StatisticsRule]) -> Any:
+        """One pass of the network, each layer following its rule."""
+        for layer, rule in zip(self.layers, rules, strict=True):
+            layer.follow(rule)
+        try:
+            return self.run(batch)
+        finally:
+            for layer in self.layers:
+                layer.follow(None)
+
+    def measured(self, rules: Sequence[StatisticsRule]) -> ChannelStatistics:
+        """Target statistics of all layers after a pass; as before in layers it did not reach."""
+        before = self.by_layer(self.target)
+        after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
+        means, variances = zip(*after, strict=True)
+        target = ChannelStatistics(torch.cat(means), torch.cat(variances))
+        self._check_finite(target)
+        return target
+
+    def reset(self) -> None:
+        """Forgets everything seen: the next batch is predicted as if it were the first."""
+        self.target_mean.zero_()
+        self.target_variance.fill_(1)
+        self.source_weight.fill_(1)
+        self.step.zero_()
+
+    def freeze(self) -> nn.Module:
+        """A plain copy of the original network; its buffers hold what the method would now use.
+
+        Before the first batch, and in layers that no batch has reached, that is the source's.
+        """
+        for layer in self.layers:
+            if not has_source(layer.layer):
+                raise NetworkError(
+                    f'layer "{layer.name}" has track_running_stats=False: a plain copy of it has '
+                    "nowhere to hold statistics, so this network cannot be frozen"
+                )
+        adaptive = copy.deepcopy(self.network)
+        layers = [module for module in adaptive.modules() if isinstance(module, AdaptiveBatchNorm)]
+        used = self.combine(self.source, self.target, self.by_channel(self.source_weight))
+        for layer, statistics in zip(layers, self.by_layer(used), strict=True):
+            layer.layer.running_mean.copy_(statistics.mean)
+            layer.layer.running_var.copy_(statistics.variance)
+        return restore_batch_norms(adaptive)
+
+    def report(self) -> Report:
+        """Each layer with its divergence and source weight; each left alone with the reason."""
+        divergences = divergence(self.source, self.target, self.channels).tolist()
+        weights = self.source_weight.tolist()
+        layers = []
+        for layer, gap, weight in zip(self.layers, divergences, weights, strict=True):
+            reached = weight < 1
+            layers.append(
+                LayerReport(
+                    layer.name,
+                    type(layer.layer).__name__,
+                    layer.channels,
+                    gap if reached and has_source(layer.layer) else None,
+                    weight if reached else None,
+                )
+            )
+        left = [
+            LeftAlone(name, type(module).__name__, reason)
+            for name, module, reason in other_normalizations(self.network)
+        ]
+        return Report(self.name, int(self.step), tuple(layers), tuple(left))
+
+    def _check_layers(self) -> None:
+        if not self.layers:
+            raise NetworkError(
+                f"{describe_missing(self.network)}. {self.name} works on BatchNorm statistics; "
+                'only method="source" takes this network'
+            )
+        for layer in self.layers:
+            if self.needs_source and not has_source(layer.layer):
+                raise NetworkError(
+                    f'layer "{layer.name}" ({type(layer.layer).__name__}) has '
+                    f"track_running_stats=False, so no source statistics, which {self.name} needs; "
+                    'use method="tbn" or method="tema"'
+                )
+
+    def _source_statistics(self) -> ChannelStatistics:
+        """Those of all layers; 0 and 1 stand in where a layer has none."""
+        means, variances = [], []
+        for layer in self.layers:
+            if has_source(layer.layer):
+                mean, variance = layer.source_statistics()
+            else:
+                mean = torch.zeros(layer.channels, dtype=torch.float32, device=self.step.device)
+                variance = torch.ones_like(mean)
+            means.append(mean)
+            variances.append(variance)
+        return ChannelStatistics(torch.cat(means), torch.cat(variances))
+
+    def _check_finite(self, target: ChannelStatistics) -> None:
+        if torch.isfinite(target.mean.sum() + target.variance.sum()):  # the one wait for the device
+            return
+        for layer, (mean, variance) in zip(self.layers, self.by_layer(target), strict=True):
+            if not (torch.isfinite(mean).all() and torch.isfinite(variance).all()):
+                raise InputError(
+                    f'layer "{layer.name}" measured NaN or Inf, though the images are finite: '
+                    "values overflow inside the network. Check the scale of the images, or use a "
+                    "wider type than the network's. No statistic was changed"
+                )
+
+
+def reached(rules: Sequence[StatisticsRule]) -> slice | list[int]:
+    """Which layers the pass went through, to index a tensor with: all of them, as a rule."""
+    layers = [place for place, rule in enumerate(rules) if rule.target is not None]
+    return slice(None) if len(layers) == len(rules) else layers

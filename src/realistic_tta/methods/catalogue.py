@@ -1,0 +1,72 @@
+"""All methods by name, and the one call that applies one to a network."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from torch import nn
+
+from realistic_tta.errors import SettingError, unknown
+
+from .base import AdaptedNetwork
+from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
+from .momentum_settings import count_classes
+from .rectified_tema import RectifiedTema
+from .source import Source
+
+METHODS: dict[str, type[AdaptedNetwork]] = {
+    "source": Source,
+    "tbn": TBN,
+    "alpha_bn": AlphaBN,
+    "adapt_bn": AdaptBN,
+    "tema": Tema,
+    "rectified_tema": RectifiedTema,
+}
+
+
+def adapt(
+    network: nn.Module,
+    method: str = "rectified_tema",
+    *,
+    classes: int | None = None,
+    source_batch_size: int = 128,
+    momentum: float | Literal["auto"] = "auto",
+    **settings: Any,
+) -> AdaptedNetwork:
+    """A network that adapts to what it is shown, used like the one it is made from.
+
+    Args:
+        network: any trained network with BatchNorm layers. It is copied, not changed.
+        method: a name from the catalogue; "rectified_tema" is the paper's method.
+        classes: how many classes it tells apart; by default the outputs of its last Linear layer.
+        source_batch_size: batch size of its training (128 on CIFAR, 256 on ImageNet).
+        momentum: weight of the current batch in the moving average; "auto" follows from the class
+            diversity of each batch's size (paper, Eq. 5).
+        settings: what else the method takes, for instance passes=1 for rectified_tema.
+
+    >>> import torch
+    >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    >>> adapted = adapt(network)
+    >>> logits = adapted(torch.rand(16, 4))
+    """
+    if not isinstance(network, nn.Module):
+        raise SettingError(f"network is a {type(network).__name__}; expected a torch.nn.Module")
+    if method not in METHODS:
+        raise SettingError(unknown("method", str(method), METHODS))
+    chosen = METHODS[method]
+    taken = {field.name for field in dataclasses.fields(chosen.settings_type)}
+    for name in settings:
+        if name not in taken:
+            raise SettingError(f"{method}: {unknown('setting', name, taken)}")
+    if "momentum" in taken:
+        if classes is None and momentum == "auto":
+            classes = count_classes(network)
+        settings |= {
+            "classes": classes,
+            "source_batch_size": source_batch_size,
+            "momentum": momentum,
+        }
+    elif momentum != "auto":
+        raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
+    return chosen(network, chosen.settings_type(**settings))

@@ -1,0 +1,64 @@
+"""The settings that choose a TEMA momentum, shared by tema and rectified_tema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from realistic_tta.errors import SettingError
+from realistic_tta.statistics.momentum import check_momentum, choose_momentum
+
+
+@dataclass(frozen=True)
+class MomentumSettings:
+    """How much the current batch weighs in the moving average.
+
+    momentum: "auto" chooses by Eq. 5 from the size of each batch as it comes, or a fixed number.
+    classes: how many classes the network tells apart; only "auto" needs it.
+    source_batch_size: batch size of the network's training (128 on CIFAR, 256 on ImageNet).
+    """
+
+    classes: int | None = None
+    source_batch_size: int = 128
+    momentum: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, count in (("classes", self.classes), ("source_batch_size", self.source_batch_size)):
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+                raise SettingError(f"{name} is {count!r}; expected a whole number of 1 or more")
+        if self.momentum == "auto":
+            return
+        if isinstance(self.momentum, str):
+            raise SettingError(f'momentum is "{self.momentum}"; expected "auto" or a number')
+        try:
+            check_momentum(self.momentum)
+        except ValueError as error:
+            raise SettingError(str(error)) from None
+
+    def momentum_for(self, batch_size: int) -> float:
+        """The weight of a batch of this size."""
+        if self.momentum != "auto":
+            return self.momentum
+        assert self.classes is not None  # checked when the network was adapted
+        return choose_momentum(self.classes, self.source_batch_size, batch_size)
+
+
+def count_classes(network: nn.Module) -> int:
+    """The outputs of the network's last Linear layer."""
+    linear = [
+        (name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)
+    ]
+    if not linear:
+        raise SettingError(
+            "the network has no Linear layer to tell the number of classes by; "
+            "pass it, for instance adapt(network, classes=10)"
+        )
+    name, last = linear[-1]
+    if last.out_features < 2:
+        raise SettingError(
+            f'the last Linear layer "{name}" has {last.out_features} output, which does not tell the '
+            "number of classes; pass it, for instance adapt(network, classes=2)"
+        )
+    return last.out_features

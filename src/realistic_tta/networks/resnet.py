@@ -1,0 +1,173 @@
+"""Residual networks: the small ones for 32 px images, and ResNet-50 (He 2016).
+
+Images go in as RGB in [0, 1] and are normalised inside. `features` is what the classifier sees.
+Parameter names are torchvision's, so that its checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Normalize(nn.Module):
+    """Shifts and scales each colour as the network was trained to expect."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(image, colour, row, column) in [0, 1] to about zero mean and unit variance."""
+        return (images - self.mean) / self.std
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _convolution(inputs, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = _convolution(width, width, 3), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's residual added to its input."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        return self.relu(x + shortcut)
+
+
+class PaddedBlock(BasicBlock):
+    """Basic block whose shortcut has no parameters: every second pixel, new channels zero.
+
+    The CIFAR networks of He 2016 (option A), which so have one BatchNorm a convolution.
+    """
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__(inputs, width, stride)
+        self.downsample = _Subsample(stride, width - inputs) if inputs != width else None
+
+
+class _Subsample(nn.Module):
+    def __init__(self, stride: int, more_channels: int) -> None:
+        super().__init__()
+        self.stride, self.more_channels = stride, more_channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, :, :: self.stride, :: self.stride]
+        before = self.more_channels // 2
+        return nn.functional.pad(x, (0, 0, 0, 0, before, self.more_channels - before))
+
+
+class Bottleneck(nn.Module):
+    """1 x 1, 3 x 3, 1 x 1; the stride on the 3 x 3 (v1.5, torchvision) or the first 1 x 1 (v1)."""
+
+    expansion = 4
+    stride_on_first = False
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        first, second = (stride, 1) if self.stride_on_first else (1, stride)
+        outputs = width * self.expansion
+        self.conv1, self.bn1 = _convolution(inputs, width, 1, first), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = _convolution(width, width, 3, second), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = _convolution(width, outputs, 1), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(inputs, outputs, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's residual added to its input."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        return self.relu(x + shortcut)
+
+
+def _stage(
+    block: type[BasicBlock | Bottleneck], inputs: int, width: int, blocks: int, stride: int
+) -> nn.Sequential:
+    outputs = width * block.expansion
+    rest = (block(outputs, width, 1) for _ in range(blocks - 1))
+    return nn.Sequential(block(inputs, width, stride), *rest)
+
+
+class CifarResNet(nn.Module):
+    """6 n + 2 layers for 32 px images: 20, 32, 44, 56 or 110."""
+
+    def __init__(self, depth: int, classes: int) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 2, 6)
+        if rest or blocks < 1:
+            raise ValueError(f"depth is {depth}; expected 6 n + 2, such as 20 or 56")
+        self.normalize = Normalize(CIFAR_MEAN, CIFAR_STD)
+        self.conv1, self.bn1 = _convolution(3, 16, 3), nn.BatchNorm2d(16)
+        self.relu = nn.ReLU(inplace=True)
+        self.layer1 = _stage(PaddedBlock, 16, 16, blocks, 1)
+        self.layer2 = _stage(PaddedBlock, 16, 32, blocks, 2)
+        self.layer3 = _stage(PaddedBlock, 32, 64, blocks, 2)
+        self.fc = nn.Linear(64, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(image, 64)."""
+        x = self.relu(self.bn1(self.conv1(self.normalize(images))))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return x.mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (image, class)."""
+        logits: Tensor = self.fc(self.features(images))
+        return logits
+
+
+class ResNet50(nn.Module):
+    """50 layers for 224 px images; v1.5, as torchvision's."""
+
+    block: type[Bottleneck] = Bottleneck
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        self.normalize = Normalize(IMAGENET_MEAN, IMAGENET_STD)
+        self.conv1, self.bn1 = _convolution(3, 64, 7, 2), nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
+        self.layer1 = _stage(self.block, 64, 64, 3, 1)
+        self.layer2 = _stage(self.block, 256, 128, 4, 2)
+        self.layer3 = _stage(self.block, 512, 256, 6, 2)
+        self.layer4 = _stage(self.block, 1024, 512, 3, 2)
+        self.fc = nn.Linear(2048, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(image, 2048)."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(images)))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return x.mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (image, class)."""
+        logits: Tensor = self.fc(self.features(images))
+        return logits

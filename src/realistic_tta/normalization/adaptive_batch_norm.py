@@ -1,0 +1,136 @@
+"""The one layer that stands in for every BatchNorm: a rule says which statistics it uses.
+
+network.py puts it into a network; the rules are in statistics_rules.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from realistic_tta.errors import InputError
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, values_per_channel
+
+from .statistics_rules import StatisticsRule
+
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_DIMENSIONS = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
+
+
+class AdaptiveBatchNorm(nn.Module):
+    """A BatchNorm layer whose statistics come from a rule.
+
+        output = (inputs - mean) / sqrt(variance + eps) * weight + bias        (paper, Eq. 1)
+
+    It keeps the layer it stands for: affine parameters and source statistics stay there, and a
+    subclass that does more than normalise (timm's BatchNormAct2d adds an activation) still does.
+    Attributes that a network reads off its BatchNorm are answered by that layer.
+
+    layer: the BatchNorm, in eval mode. name: its place in the network, for messages.
+    """
+
+    def __init__(self, layer: nn.Module, name: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self.name = name
+        self.channels = int(layer.running_mean.numel()) if has_source(layer) else _features(layer)
+        self.rule: StatisticsRule | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalises with what the rule says; without a rule, as the layer itself does."""
+        layer, rule = self.layer, self.rule
+        if rule is None:
+            return _run(layer, inputs)
+        if rule.measures:
+            self._check(inputs)
+        statistics = rule.statistics(inputs)
+        if type(layer) in _PLAIN:
+            return _normalize(layer, inputs, statistics)
+        return _run_with(layer, inputs, statistics)
+
+    def follow(self, rule: StatisticsRule | None) -> None:
+        """Sets the rule for the next pass; None leaves the layer to itself."""
+        self.__dict__["rule"] = rule  # Module.__setattr__ would cost more than the rule itself
+
+    def source_statistics(self) -> ChannelStatistics:
+        """Mean and variance from training, in float32 or better."""
+        mean, variance = self.layer.running_mean, self.layer.running_var
+        assert isinstance(mean, Tensor)
+        assert isinstance(variance, Tensor)
+        dtype = torch.promote_types(mean.dtype, torch.float32)
+        return ChannelStatistics(mean.detach().to(dtype), variance.detach().to(dtype))
+
+    def _check(self, inputs: Tensor) -> None:
+        """Raises unless the inputs fit the layer and hold enough values for a variance."""
+        expected = _DIMENSIONS.get(type(self.layer), ())
+        if inputs.ndim < 2 or (expected and inputs.ndim not in expected):
+            dimensions = " or ".join(map(str, expected)) or "2 or more"
+            raise InputError(
+                f"{self._came(inputs)}; expected {dimensions} dimensions (image, channel, ...)"
+            )
+        if inputs.shape[1] != self.channels:
+            raise InputError(
+                f"{self._came(inputs)}; expected {self.channels} channels, in second place"
+            )
+        if values_per_channel(inputs) < 2:
+            raise InputError(
+                f"{self._came(inputs)}: a single value a channel has no variance. "
+                'Give 2 or more images at once, larger images, or use method="source"'
+            )
+
+    def _came(self, inputs: Tensor) -> str:
+        kind = type(self.layer).__name__
+        return f'layer "{self.name}" ({kind}) got an input of shape {tuple(inputs.shape)}'
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("layer"), name)
+
+
+def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tensor:
+    """Eq. 1 with the given statistics; half inputs are normalised by float32 ones."""
+    dtype = torch.float32 if inputs.dtype.itemsize < torch.float32.itemsize else inputs.dtype
+    return functional.batch_norm(
+        inputs,
+        _cast(statistics.mean, dtype),
+        _cast(statistics.variance, dtype),
+        _cast(layer.weight, dtype),
+        _cast(layer.bias, dtype),
+        eps=layer.eps,
+    )
+
+
+def _run_with(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tensor:
+    """The layer's own forward, the statistics standing in for its running ones."""
+    source = layer.running_mean, layer.running_var
+    dtype = inputs.dtype if source[0] is None else source[0].dtype
+    try:
+        layer.running_mean, layer.running_var = (_cast(each, dtype) for each in statistics)
+        return _run(layer, inputs)
+    finally:
+        layer.running_mean, layer.running_var = source
+
+
+def _run(layer: nn.Module, inputs: Tensor) -> Tensor:
+    outputs: Tensor = layer(inputs)
+    return outputs
+
+
+def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
+
+
+def has_source(layer: nn.Module) -> bool:
+    """Whether the layer carries statistics from training (track_running_stats)."""
+    return getattr(layer, "running_mean", None) is not None
+
+
+def _features(layer: nn.Module) -> int:
+    features = layer.num_features
+    assert isinstance(features, int)
+    return features

@@ -1,0 +1,83 @@
+"""Finds the BatchNorm layers of any network, puts adaptive ones in their place, and undoes it.
+
+methods/base.py calls `replace_batch_norms` on its own copy of a network, and
+`restore_batch_norms` when it freezes one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
+
+from realistic_tta.errors import NetworkError
+
+from .adaptive_batch_norm import AdaptiveBatchNorm
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether the module normalises by channel statistics that it carries or measures.
+
+    That is torch's BatchNorm family with all subclasses, and look-alikes such as torchvision's
+    FrozenBatchNorm2d, which shares no class with it but keeps the same buffers.
+    """
+    if isinstance(module, _BatchNorm):
+        return True
+    buffers = (getattr(module, name, None) for name in ("running_mean", "running_var"))
+    return "BatchNorm" in type(module).__name__ and all(isinstance(b, Tensor) for b in buffers)
+
+
+def replace_batch_norms(network: nn.Module) -> tuple[nn.Module, list[AdaptiveBatchNorm]]:
+    """Puts an adaptive layer in place of every BatchNorm, in place; returns root and layers.
+
+    The root is the network itself, unless that is a BatchNorm. A module that stands in several
+    places is replaced by one adaptive layer in all of them.
+    """
+    found = {name: module for name, module in network.named_modules() if is_batch_norm(module)}
+    for name, module in found.items():
+        if isinstance(module, _LazyNormBase) and module.has_uninitialized_params():
+            raise NetworkError(
+                f'layer "{name}" ({type(module).__name__}) has no shape yet; '
+                "run one batch through the network before adapting it"
+            )
+    adaptive = {id(module): AdaptiveBatchNorm(module, name) for name, module in found.items()}
+    return _swap(network, adaptive), list(adaptive.values())
+
+
+def restore_batch_norms(network: nn.Module) -> nn.Module:
+    """Puts the BatchNorm layers back, in place; returns the root."""
+    originals = {
+        id(module): module.layer for module in network.modules() if isinstance(module, AdaptiveBatchNorm)
+    }
+    return _swap(network, originals)
+
+
+def _swap(network: nn.Module, replacements: Mapping[int, nn.Module]) -> nn.Module:
+    for parent in list(network.modules()):
+        if id(parent) in replacements:
+            continue
+        for name, child in parent._modules.items():  # noqa: SLF001 - named_children drops repeats
+            if id(child) in replacements:
+                parent._modules[name] = replacements[id(child)]  # noqa: SLF001
+    return replacements.get(id(network), network)
+
+
+def other_normalizations(network: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Name, layer and reason of everything that normalises but is not adapted."""
+    for name, module in network.named_modules():
+        if isinstance(module, AdaptiveBatchNorm) or is_batch_norm(module):
+            continue
+        if isinstance(module, torch.jit.ScriptModule):
+            yield name, module, "TorchScript: the layers inside cannot be replaced"
+        elif "Norm" in type(module).__name__ and next(module.children(), None) is None:
+            yield name, module, "measures each image by itself; keeps no statistics of its training data"
+
+
+def describe_missing(network: nn.Module) -> str:
+    """What a network without BatchNorm has instead, in words."""
+    kinds = Counter(type(module).__name__ for _, module, _ in other_normalizations(network))
+    instead = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return f"the network has no BatchNorm layer; it has {instead or 'no normalisation at all'}"

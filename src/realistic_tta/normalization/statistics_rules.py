@@ -1,0 +1,156 @@
+"""Which statistics a layer normalises with: one small class a rule.
+
+A method gives every layer a fresh rule before each pass of the network and reads `target` off it
+afterwards; a rule changes nothing outside itself, so a pass that fails leaves no trace.
+To add a rule, write a class with a method `statistics`; adaptive_batch_norm.py stays closed.
+
+A layer may be used several times in one pass. All its inputs then count as one batch: `target`
+is made from the statistics pooled over every use so far, weighted by the number of values.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from realistic_tta.statistics.channel_statistics import (
+    ChannelStatistics,
+    interpolate,
+    measure,
+    mix,
+    moving_average,
+    pool,
+    rescale,
+    values_per_channel,
+)
+
+
+class StatisticsRule(Protocol):
+    """Turns what reaches a layer into the statistics it is normalised with."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether the rule needs a variance, and so at least two values a channel."""
+        ...
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """The layer's target statistics after this pass; None while it has not been used."""
+        ...
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """The statistics to normalise these inputs with."""
+        ...
+
+
+class FixedStatistics:
+    """Whatever was given, for any input: pass 2 of Algorithm 1."""
+
+    measures = False
+
+    def __init__(self, fixed: ChannelStatistics) -> None:
+        self.fixed = fixed
+        self.target: ChannelStatistics | None = None
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:  # noqa: ARG002 - same for any input
+        """The given statistics."""
+        return self.fixed
+
+
+class _Measurement:
+    """Measures what reaches a layer, and pools all of it that comes in one pass.
+
+    correction: of the variance, as in `measure`.
+    """
+
+    def __init__(self, correction: int) -> None:
+        self.correction = correction
+        self.count = 0
+        self.pooled: ChannelStatistics | None = None
+
+    def take(self, inputs: Tensor) -> tuple[ChannelStatistics, ChannelStatistics]:
+        """The statistics of these inputs, and of all so far."""
+        statistics, count = measure(inputs, self.correction), values_per_channel(inputs)
+        self.pooled = statistics if self.pooled is None else self._pool(statistics, count)
+        self.count += count
+        return statistics, self.pooled
+
+    def _pool(self, statistics: ChannelStatistics, count: int) -> ChannelStatistics:
+        assert self.pooled is not None
+        before = rescale(self.pooled, self.count - self.correction, by=self.count)
+        now = rescale(statistics, count - self.correction, by=count)
+        total = self.count + count
+        return rescale(pool(before, self.count, now, count), total, by=total - self.correction)
+
+
+class BatchStatistics:
+    """The batch's own mean and biased variance, as torch's BatchNorm in train mode (TBN)."""
+
+    measures = True
+
+    def __init__(self) -> None:
+        self.measurement = _Measurement(correction=0)
+        self.target: ChannelStatistics | None = None
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """The statistics of these inputs alone."""
+        batch, self.target = self.measurement.take(inputs)
+        return batch
+
+
+class InterpolatedStatistics:
+    """A linear mix of source and batch, unbiased batch variance (alpha-BN, AdaptBN)."""
+
+    measures = True
+
+    def __init__(self, source: ChannelStatistics, source_weight: float) -> None:
+        self.source = source
+        self.source_weight = source_weight
+        self.measurement = _Measurement(correction=1)
+        self.target: ChannelStatistics | None = None
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """source_weight * source + (1 - source_weight) * batch."""
+        batch, self.target = self.measurement.take(inputs)
+        return interpolate(self.source, batch, self.source_weight)
+
+
+class MovingAverage:
+    """The moving average of the target's statistics (TEMA, Eq. 3 and 4), unbiased variance."""
+
+    measures = True
+
+    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
+        self.previous = previous
+        self.momentum = momentum
+        self.measurement = _Measurement(correction=1)
+        self.target: ChannelStatistics | None = None
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """The average, the current batch included."""
+        _, batch = self.measurement.take(inputs)
+        self.target = moving_average(self.previous, batch, self.momentum)
+        return self.target
+
+
+class RectifiedMovingAverage:
+    """TEMA mixed with the source's statistics (Eq. 6 and 7): pass 1 of Algorithm 1."""
+
+    measures = True
+
+    def __init__(
+        self, average: MovingAverage, source: ChannelStatistics, source_weight: Tensor
+    ) -> None:
+        self.average = average
+        self.source = source
+        self.source_weight = source_weight
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """The average before mixing."""
+        return self.average.target
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """source_weight parts of the source, the rest TEMA."""
+        return mix(self.source, self.average.statistics(inputs), self.source_weight)

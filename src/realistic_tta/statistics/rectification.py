@@ -1,0 +1,68 @@
+"""From source and target statistics to each layer's source weight (paper, Algorithm 1, stages 1-2).
+
+Used by methods/rectified_tema.py. The functions take the channels of all layers in one flat tensor,
+so that a network costs a handful of operations, however many layers it has.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .channel_statistics import ChannelStatistics
+
+VARIANCE_FLOOR = 1e-5  # added to every variance before dividing by it
+MAX_SOURCE_WEIGHT = 0.5  # the paper's gamma: the target keeps at least half
+PRIOR_MOMENTUM = 0.1  # the paper's tau
+
+
+def channel_divergence(source: ChannelStatistics, target: ChannelStatistics) -> Tensor:
+    """Symmetric Kullback-Leibler divergence of two Gaussians, for each channel.
+
+        1/2 KL(source || target) + 1/2 KL(target || source)
+            = ((v_s - v_t)^2 + (mu_s - mu_t)^2 (v_s + v_t)) / (4 v_s v_t)
+
+    with 1e-5 added to every variance. Algorithm 1, line 7; this form has no cancelling terms.
+    """
+    source_variance = source.variance + VARIANCE_FLOOR
+    target_variance = target.variance + VARIANCE_FLOOR
+    spread = (source_variance - target_variance).square()
+    shift = (source.mean - target.mean).square() * (source_variance + target_variance)
+    return (spread + shift) / (4 * source_variance * target_variance)
+
+
+def divergence(source: ChannelStatistics, target: ChannelStatistics, channels: Tensor) -> Tensor:
+    """Divergence of each layer: the sum over its channels, diagonal Gaussians being independent.
+
+    source, target: statistics of all layers, one after another, (all channels,).
+    channels: how many channels each layer has, (layer,), whole numbers. Returns (layer,).
+    """
+    each = channel_divergence(source, target)  # (all channels,)
+    return torch.segment_reduce(each, "sum", lengths=channels, unsafe=True)  # (layer,)
+
+
+def source_weights(divergences: Tensor, maximum: float = MAX_SOURCE_WEIGHT) -> Tensor:
+    """Relative divergence of each layer, as the weight of its source statistics (stage 2).
+
+        source_weight = maximum * (clip(z, -1, 1) + 1) / 2
+
+    with z the z-score over the layers (population standard deviation): a layer that has moved
+    further than the others leans more on its source. Where the divergences do not differ, as with
+    a single layer, z is 0.
+
+    >>> source_weights(torch.tensor([1.0, 2.0, 3.0], device="cpu")).tolist()
+    [0.0, 0.25, 0.5]
+    """
+    above = divergences - divergences.min()  # exact where they are close, and 0 where equal
+    deviation = above - above.mean()
+    spread = deviation.square().mean().sqrt()
+    relative = torch.where(spread > 0, deviation / spread, 0.0)
+    return maximum * (relative.clamp(-1, 1) + 1) / 2
+
+
+def update_prior(prior: Tensor, weights: Tensor, momentum: float = PRIOR_MOMENTUM) -> Tensor:
+    """The global prior after a batch (stage 4).
+
+        prior = momentum * weights + (1 - momentum) * prior
+    """
+    return torch.lerp(prior, weights, momentum)

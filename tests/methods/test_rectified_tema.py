@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from methods.straight_line import StraightLine
+from subjects import CPU, convolutional, images, on_cpu, randomize, residual, signal, signals, stream
+from torch import Tensor, nn
+
+from realistic_tta import AdaptedNetwork, adapt
+
+
+def squeeze_and_excite() -> nn.Module:
+    """A published network of another kind: torchvision's MobileNetV3, 34 BatchNorm layers."""
+    models = pytest.importorskip("torchvision.models")
+    with on_cpu():
+        network: nn.Module = models.mobilenet_v3_small(num_classes=10)
+    return randomize(network)
+
+
+SUBJECTS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int]] = {
+    "CIFAR ResNet-20": (residual, lambda size, seed: images(size, seed, side=16), 10),
+    "1-D signals": (signal, signals, 7),
+    "MobileNetV3": (squeeze_and_excite, lambda size, seed: images(size, seed, side=64), 10),
+}
+
+
+def prior_of(adapted: AdaptedNetwork) -> list[float]:
+    return adapted.get_buffer("prior").tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("sizes", [[200, 200, 37], [16] * 6 + [5], [3] * 6 + [2], [1] * 8], ids=str)
+def test_algorithm_1_against_a_straight_line_in_float64(subject: str, sizes: list[int]) -> None:
+    """Every logit within 1e-4 and the prior within 1e-6, the last batch smaller."""
+    build, make, classes = SUBJECTS[subject]
+    network = build()
+    if subject == "MobileNetV3" and 200 in sizes:
+        sizes = [200, 37]
+    reference = StraightLine(network, classes, 128)
+    adapted = adapt(network)
+    for batch in stream(sizes, make):
+        expected = reference(batch)
+        torch.testing.assert_close(adapted(batch).double(), expected, atol=1e-4, rtol=0)
+        assert prior_of(adapted) == pytest.approx(reference.prior, abs=1e-6)
+
+
+def test_changing_batch_sizes_follow_their_own_momentum() -> None:
+    network = convolutional()
+    reference = StraightLine(network.double(), 5, 256)
+    adapted = adapt(network, source_batch_size=256)
+    for batch in stream([64, 1, 16, 2, 200, 7, 1, 1]):
+        torch.testing.assert_close(adapted(batch.double()), reference(batch), atol=1e-10, rtol=0)
+
+
+def test_one_pass_predicts_with_the_prior_and_learns_the_same() -> None:
+    """passes=1 leaves every statistic as two passes do; the first prediction is TEMA's own."""
+    network = convolutional()
+    once, twice, tema = adapt(network, passes=1), adapt(network), adapt(network, "tema")
+    for number, batch in enumerate(stream([4, 16, 1, 1])):
+        logits = once(batch)
+        twice(batch)
+        if number == 0:
+            torch.testing.assert_close(logits, tema(batch))
+        for name in ("target_mean", "target_variance", "prior", "step"):
+            assert torch.equal(once.get_buffer(name), twice.get_buffer(name)), name
+
+
+def test_one_layer_gets_a_quarter_of_its_source() -> None:
+    """Its z-score has no spread to be measured by; the released program gives NaN there."""
+    with on_cpu():
+        network = randomize(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(432, 4)))
+    adapted = adapt(network)
+    assert torch.isfinite(adapted(images(4))).all()
+    assert adapted.report().layers[0].source_weight == 0.25
+
+
+def test_target_starts_at_mean_0_and_variance_1() -> None:
+    """Momentum 0.25 after one batch: a quarter of the batch, three quarters of the start."""
+    with on_cpu():
+        network = nn.BatchNorm2d(3).eval()
+    adapted = adapt(network, momentum=0.25)
+    batch = images(4)
+    adapted(batch)
+    variance, mean = torch.var_mean(batch, dim=(0, 2, 3))
+    torch.testing.assert_close(adapted.get_buffer("target_mean"), mean / 4)
+    torch.testing.assert_close(adapted.get_buffer("target_variance"), variance / 4 + 0.75)
+
+
+def test_layers_that_a_batch_does_not_reach_take_no_part() -> None:
+    """An auxiliary head that never runs keeps its source and does not bend the z-score."""
+
+    class WithIdleHead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.idle = convolutional(), randomize(nn.BatchNorm2d(99, device=CPU))
+
+        def forward(self, batch: Tensor) -> Tensor:
+            return self.body(batch)  # type: ignore[no-any-return]
+
+    whole, body = adapt(WithIdleHead(), classes=5), adapt(convolutional(), classes=5)
+    for batch in stream([4, 4, 1]):
+        assert torch.equal(whole(batch), body(batch))
+    idle = whole.report().layers[-1]
+    assert (idle.name, idle.divergence, idle.source_weight) == ("idle", None, None)
+    frozen, original = whole.freeze().get_submodule("idle"), WithIdleHead().idle
+    assert torch.equal(frozen.get_buffer("running_var"), original.running_var)
