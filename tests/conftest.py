@@ -14,9 +14,7 @@ torch.set_num_threads(1)
 if importlib.util.find_spec("torchvision") and not hasattr(torch.ops.torchvision, "nms"):
     TORCHVISION = torch.library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
-        TORCHVISION.define(
-            f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
+        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 @pytest.fixture(autouse=True)

@@ -76,7 +76,7 @@ class StraightLine:
         if layer.affine:
             normal = normal * layer.weight[:, None] + layer.bias[:, None]
         shape = (x.shape[1], x.shape[0], *x.shape[2:])
-        return normal.reshape(shape).transpose(0, 1)
+        return torch.transpose(normal.reshape(shape), 0, 1)
 
     def divergence(self, number: int) -> float:
         layer = self.layers[number]

@@ -5,7 +5,17 @@ from collections.abc import Callable
 import pytest
 import torch
 from methods.straight_line import StraightLine
-from subjects import CPU, convolutional, images, on_cpu, randomize, residual, signal, signals, stream
+from subjects import (
+    CPU,
+    convolutional,
+    images,
+    on_cpu,
+    randomize,
+    residual,
+    signal,
+    signals,
+    stream,
+)
 from torch import Tensor, nn
 
 from realistic_tta import AdaptedNetwork, adapt
@@ -27,7 +37,7 @@ SUBJECTS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int]] 
 
 
 def prior_of(adapted: AdaptedNetwork) -> list[float]:
-    return adapted.get_buffer("prior").tolist()  # type: ignore[no-any-return]
+    return adapted.get_buffer("prior").tolist()
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -104,5 +114,5 @@ def test_layers_that_a_batch_does_not_reach_take_no_part() -> None:
         assert torch.equal(whole(batch), body(batch))
     idle = whole.report().layers[-1]
     assert (idle.name, idle.divergence, idle.source_weight) == ("idle", None, None)
-    frozen, original = whole.freeze().get_submodule("idle"), WithIdleHead().idle
-    assert torch.equal(frozen.get_buffer("running_var"), original.running_var)
+    frozen, original = (x.get_submodule("idle") for x in (whole.freeze(), WithIdleHead()))
+    assert torch.equal(frozen.get_buffer("running_var"), original.get_buffer("running_var"))

@@ -128,7 +128,9 @@ def test_mix_is_the_variance_of_pooled_samples(first: int, second: int, seed: in
 def test_mix_is_eq_7_as_printed(weight: float) -> None:
     source = ChannelStatistics(torch.randn(5).double(), torch.rand(5).double())
     target = ChannelStatistics(torch.randn(5).double(), torch.rand(5).double())
-    for form in (weight, *(torch.full(shape, weight, dtype=torch.float64) for shape in ((), (5,)))):
+    forms: list[float | Tensor] = [weight]
+    forms += [torch.full(shape, weight, dtype=torch.float64) for shape in ((), (5,))]
+    for form in forms:
         found = mix(source, target, form)
         torch.testing.assert_close(found.mean, weight * source.mean + (1 - weight) * target.mean)
         torch.testing.assert_close(

@@ -38,7 +38,9 @@ def test_objective_by_hand() -> None:
     found = momentum_objective(0.1, 10, 128, 4)
     assert found.expanded_scope == 84
     assert found.class_diversity == pytest.approx(10 * 84 / 93)
-    assert found.objective == pytest.approx(abs(9.343066 / 9.032258 - 1) + 0.01 * 84 / 128, abs=1e-6)
+    assert found.objective == pytest.approx(
+        abs(9.343066 / 9.032258 - 1) + 0.01 * 84 / 128, abs=1e-6
+    )
 
 
 @given(st.integers(1, 1000), st.integers(1, 512), st.integers(1, 512))

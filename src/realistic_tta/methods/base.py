@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parallel import DistributedDataParallel
 
 from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, StateError
@@ -81,10 +81,13 @@ class AdaptedNetwork(nn.Module, ABC):
         One call into torch, so that no interrupt falls between two of the copies.
         """
         buffers = [self.get_buffer(name) for name in values]
-        torch._foreach_copy_([*buffers, self.step], [*values.values(), self.step + 1])  # noqa: SLF001
+        torch._foreach_copy_([*buffers, self.step], [*values.values(), self.step + 1])
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False  # noqa: FBT001, FBT002 - torch's signature
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,  # noqa: FBT001, FBT002 - torch's signature
+        assign: bool = False,  # noqa: FBT001, FBT002 - torch's signature
     ) -> Any:
         """Continues from a saved state, to the last bit; refuses another network's or method's."""
         own = self.state_dict()
@@ -113,7 +116,7 @@ class AdaptedNetwork(nn.Module, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
         """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
         before = dict(self.named_buffers(recurse=False))
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self.named_buffers(recurse=False):
             if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
                 self.register_buffer(name, before[name].to(after.device))
@@ -122,14 +125,27 @@ class AdaptedNetwork(nn.Module, ABC):
 
 def copy_network(network: nn.Module) -> nn.Module:
     """A copy that shares nothing with the network; of what torch.compile or DataParallel wraps."""
-    while isinstance(network, nn.DataParallel | DistributedDataParallel | OptimizedModule):
-        inner = network._orig_mod if isinstance(network, OptimizedModule) else network.module  # noqa: SLF001
-        assert isinstance(inner, nn.Module)
+    while (inner := _wrapped(network)) is not None:
         network = inner
+    for name, module in network.named_modules():
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
+            raise NetworkError(
+                f'layer "{name}" ({type(module).__name__}) has no shape yet; '
+                "run one batch through the network before adapting it"
+            )
     try:
         return copy.deepcopy(network)
     except Exception as error:
         raise NetworkError(f"the network cannot be copied (copy.deepcopy): {error}") from error
+
+
+def _wrapped(network: nn.Module) -> nn.Module | None:
+    """What a wrapper runs, None for a network of its own."""
+    if isinstance(network, nn.DataParallel | DistributedDataParallel):
+        inner = network.module
+    else:  # torch.compile's wrapper, known by its attribute: importing its class takes a second
+        inner = getattr(network, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None
 
 
 def device_of(network: nn.Module) -> torch.device:

@@ -71,8 +71,8 @@ def _check(name: str, images: Tensor, network: nn.Module) -> None:
         if _takes_indices(network):
             return
         raise InputError(
-            f"{name} is {images.dtype}, shape {tuple(images.shape)}; expected floating-point images: "
-            "convert them as in training, for instance images.float() / 255"
+            f"{name} is {images.dtype}, shape {tuple(images.shape)}; expected floating-point "
+            "images: convert them as in training, for instance images.float() / 255"
         )
     low, high = torch.aminmax(images.detach())  # passes NaN on
     if not (torch.isfinite(low) & torch.isfinite(high)):

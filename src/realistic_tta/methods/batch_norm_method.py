@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import InputError, NetworkError
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm, has_source
+from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.normalization.network import (
     describe_missing,
     other_normalizations,
@@ -64,7 +64,9 @@ class BatchNormMethod(AdaptedNetwork):
         channels = torch.tensor(self.sizes, device=source.mean.device)
         places = torch.arange(len(self.sizes), device=source.mean.device)
         self.register_buffer("channels", channels, persistent=False)
-        self.register_buffer("layer_of_channel", places.repeat_interleave(channels), persistent=False)
+        self.register_buffer(
+            "layer_of_channel", places.repeat_interleave(channels), persistent=False
+        )
 
     @property
     def source(self) -> ChannelStatistics:
@@ -117,7 +119,7 @@ class BatchNormMethod(AdaptedNetwork):
         Before the first batch, and in layers that no batch has reached, that is the source's.
         """
         for layer in self.layers:
-            if not has_source(layer.layer):
+            if not layer.has_source:
                 raise NetworkError(
                     f'layer "{layer.name}" has track_running_stats=False: a plain copy of it has '
                     "nowhere to hold statistics, so this network cannot be frozen"
@@ -142,7 +144,7 @@ class BatchNormMethod(AdaptedNetwork):
                     layer.name,
                     type(layer.layer).__name__,
                     layer.channels,
-                    gap if reached and has_source(layer.layer) else None,
+                    gap if reached and layer.has_source else None,
                     weight if reached else None,
                 )
             )
@@ -159,7 +161,7 @@ class BatchNormMethod(AdaptedNetwork):
                 'only method="source" takes this network'
             )
         for layer in self.layers:
-            if self.needs_source and not has_source(layer.layer):
+            if self.needs_source and not layer.has_source:
                 raise NetworkError(
                     f'layer "{layer.name}" ({type(layer.layer).__name__}) has '
                     f"track_running_stats=False, so no source statistics, which {self.name} needs; "
@@ -170,7 +172,7 @@ class BatchNormMethod(AdaptedNetwork):
         """Those of all layers; 0 and 1 stand in where a layer has none."""
         means, variances = [], []
         for layer in self.layers:
-            if has_source(layer.layer):
+            if layer.has_source:
                 mean, variance = layer.source_statistics()
             else:
                 mean = torch.zeros(layer.channels, dtype=torch.float32, device=self.step.device)

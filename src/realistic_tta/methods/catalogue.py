@@ -52,6 +52,11 @@ def adapt(
     """
     if not isinstance(network, nn.Module):
         raise SettingError(f"network is a {type(network).__name__}; expected a torch.nn.Module")
+    if isinstance(network, AdaptedNetwork):
+        raise SettingError(
+            f"the network is adapted already, by {network.name}; "
+            "pass the original, or what its freeze() returns"
+        )
     if method not in METHODS:
         raise SettingError(unknown("method", str(method), METHODS))
     chosen = METHODS[method]

@@ -25,8 +25,13 @@ class MomentumSettings:
     momentum: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, count in (("classes", self.classes), ("source_batch_size", self.source_batch_size)):
-            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        for name, count in (
+            ("classes", self.classes),
+            ("source_batch_size", self.source_batch_size),
+        ):
+            if count is not None and (
+                not isinstance(count, int) or isinstance(count, bool) or count < 1
+            ):
                 raise SettingError(f"{name} is {count!r}; expected a whole number of 1 or more")
         if self.momentum == "auto":
             return
@@ -58,7 +63,7 @@ def count_classes(network: nn.Module) -> int:
     name, last = linear[-1]
     if last.out_features < 2:
         raise SettingError(
-            f'the last Linear layer "{name}" has {last.out_features} output, which does not tell the '
-            "number of classes; pass it, for instance adapt(network, classes=2)"
+            f'the last Linear layer "{name}" has {last.out_features} output, which does not tell '
+            "the number of classes; pass it, for instance adapt(network, classes=2)"
         )
     return last.out_features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -52,7 +53,9 @@ class Report:
             lines += _columns(rows)
         if self.left_alone:
             lines.append(f"left alone: {len(self.left_alone)}")
-            lines += _columns([(left.name or "(root)", left.kind, left.reason) for left in self.left_alone])
+            lines += _columns(
+                [(left.name or "(root)", left.kind, left.reason) for left in self.left_alone]
+            )
         return "\n".join(lines)
 
 
@@ -60,9 +63,10 @@ def _figure(number: float | None) -> str:
     return "-" if number is None else f"{number:.3f}"
 
 
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]

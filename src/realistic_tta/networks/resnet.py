@@ -51,14 +51,14 @@ class BasicBlock(nn.Module):
         self.conv1, self.bn1 = _convolution(inputs, width, 3, stride), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = _convolution(width, width, 3), nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(inputs, width, stride)
+        self.downsample: nn.Module | None = _shortcut(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's residual added to its input."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
-        return self.relu(x + shortcut)
+        x = self.bn2(self.conv2(x)) + shortcut
+        return nn.functional.relu_(x)
 
 
 class PaddedBlock(BasicBlock):
@@ -104,8 +104,8 @@ class Bottleneck(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        return self.relu(x + shortcut)
+        x = self.bn3(self.conv3(x)) + shortcut
+        return nn.functional.relu_(x)
 
 
 def _stage(
@@ -136,7 +136,7 @@ class CifarResNet(nn.Module):
         """(image, 64)."""
         x = self.relu(self.bn1(self.conv1(self.normalize(images))))
         x = self.layer3(self.layer2(self.layer1(x)))
-        return x.mean(dim=(2, 3))
+        return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, (image, class)."""
@@ -165,7 +165,7 @@ class ResNet50(nn.Module):
         """(image, 2048)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(images)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return x.mean(dim=(2, 3))
+        return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, (image, class)."""

@@ -17,7 +17,11 @@ from realistic_tta.statistics.channel_statistics import ChannelStatistics, value
 from .statistics_rules import StatisticsRule
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_DIMENSIONS = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
+_DIMENSIONS: dict[type, tuple[int, ...]] = {
+    nn.BatchNorm1d: (2, 3),
+    nn.BatchNorm2d: (4,),
+    nn.BatchNorm3d: (5,),
+}
 
 
 class AdaptiveBatchNorm(nn.Module):
@@ -32,11 +36,14 @@ class AdaptiveBatchNorm(nn.Module):
     layer: the BatchNorm, in eval mode. name: its place in the network, for messages.
     """
 
+    layer: Any
+
     def __init__(self, layer: nn.Module, name: str) -> None:
         super().__init__()
         self.layer = layer
         self.name = name
-        self.channels = int(layer.running_mean.numel()) if has_source(layer) else _features(layer)
+        source = self.layer.running_mean
+        self.channels: int = self.layer.num_features if source is None else len(source)
         self.rule: StatisticsRule | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -55,13 +62,16 @@ class AdaptiveBatchNorm(nn.Module):
         """Sets the rule for the next pass; None leaves the layer to itself."""
         self.__dict__["rule"] = rule  # Module.__setattr__ would cost more than the rule itself
 
+    @property
+    def has_source(self) -> bool:
+        """Whether the layer carries statistics from training (track_running_stats)."""
+        return self.layer.running_mean is not None
+
     def source_statistics(self) -> ChannelStatistics:
         """Mean and variance from training, in float32 or better."""
-        mean, variance = self.layer.running_mean, self.layer.running_var
-        assert isinstance(mean, Tensor)
-        assert isinstance(variance, Tensor)
+        mean, variance = self.layer.running_mean.detach(), self.layer.running_var.detach()
         dtype = torch.promote_types(mean.dtype, torch.float32)
-        return ChannelStatistics(mean.detach().to(dtype), variance.detach().to(dtype))
+        return ChannelStatistics(mean.to(dtype), variance.to(dtype))
 
     def _check(self, inputs: Tensor) -> None:
         """Raises unless the inputs fit the layer and hold enough values for a variance."""
@@ -116,21 +126,10 @@ def _run_with(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tens
         layer.running_mean, layer.running_var = source
 
 
-def _run(layer: nn.Module, inputs: Tensor) -> Tensor:
+def _run(layer: Any, inputs: Tensor) -> Tensor:
     outputs: Tensor = layer(inputs)
     return outputs
 
 
 def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return tensor if tensor is None or tensor.dtype == dtype else tensor.to(dtype)
-
-
-def has_source(layer: nn.Module) -> bool:
-    """Whether the layer carries statistics from training (track_running_stats)."""
-    return getattr(layer, "running_mean", None) is not None
-
-
-def _features(layer: nn.Module) -> int:
-    features = layer.num_features
-    assert isinstance(features, int)
-    return features

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
-
-from realistic_tta.errors import NetworkError
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .adaptive_batch_norm import AdaptiveBatchNorm
 
@@ -24,8 +22,8 @@ def is_batch_norm(module: nn.Module) -> bool:
     That is torch's BatchNorm family with all subclasses, and look-alikes such as torchvision's
     FrozenBatchNorm2d, which shares no class with it but keeps the same buffers.
     """
-    if isinstance(module, _BatchNorm):
-        return True
+    if isinstance(module, _BatchNorm | AdaptiveBatchNorm):
+        return not isinstance(module, AdaptiveBatchNorm)
     buffers = (getattr(module, name, None) for name in ("running_mean", "running_var"))
     return "BatchNorm" in type(module).__name__ and all(isinstance(b, Tensor) for b in buffers)
 
@@ -37,12 +35,6 @@ def replace_batch_norms(network: nn.Module) -> tuple[nn.Module, list[AdaptiveBat
     places is replaced by one adaptive layer in all of them.
     """
     found = {name: module for name, module in network.named_modules() if is_batch_norm(module)}
-    for name, module in found.items():
-        if isinstance(module, _LazyNormBase) and module.has_uninitialized_params():
-            raise NetworkError(
-                f'layer "{name}" ({type(module).__name__}) has no shape yet; '
-                "run one batch through the network before adapting it"
-            )
     adaptive = {id(module): AdaptiveBatchNorm(module, name) for name, module in found.items()}
     return _swap(network, adaptive), list(adaptive.values())
 
@@ -50,7 +42,9 @@ def replace_batch_norms(network: nn.Module) -> tuple[nn.Module, list[AdaptiveBat
 def restore_batch_norms(network: nn.Module) -> nn.Module:
     """Puts the BatchNorm layers back, in place; returns the root."""
     originals = {
-        id(module): module.layer for module in network.modules() if isinstance(module, AdaptiveBatchNorm)
+        id(module): module.layer
+        for module in network.modules()
+        if isinstance(module, AdaptiveBatchNorm)
     }
     return _swap(network, originals)
 
@@ -73,7 +67,11 @@ def other_normalizations(network: nn.Module) -> Iterator[tuple[str, nn.Module, s
         if isinstance(module, torch.jit.ScriptModule):
             yield name, module, "TorchScript: the layers inside cannot be replaced"
         elif "Norm" in type(module).__name__ and next(module.children(), None) is None:
-            yield name, module, "measures each image by itself; keeps no statistics of its training data"
+            yield (
+                name,
+                module,
+                "measures each image by itself; keeps no statistics of its training data",
+            )
 
 
 def describe_missing(network: nn.Module) -> str:

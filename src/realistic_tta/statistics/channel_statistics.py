@@ -42,7 +42,9 @@ def measure(inputs: Tensor, correction: int = 0) -> ChannelStatistics:
         return ChannelStatistics(mean, variance)
     # torch's var_mean is not vectorised on a CPU; this is several times faster and as exact: the
     # mean comes first, so that one far larger than the deviation costs no digits.
-    count = float(values_per_channel(inputs))  # a float, for torch converts a whole number each time
+    count = float(
+        values_per_channel(inputs)
+    )  # a float, for torch converts a whole number each time
     mean = inputs.sum(dim=axes, keepdim=True) / count
     squares = _squared_deviations(inputs, mean, axes)  # (channel,)
     return ChannelStatistics(mean.view(-1), squares / (count - correction))
@@ -85,7 +87,7 @@ def interpolate(
 ) -> ChannelStatistics:
     """Linear combination, of mean and of variance: what alpha-BN and AdaptBN use.
 
-        source_weight * source + (1 - source_weight) * target
+    source_weight * source + (1 - source_weight) * target
     """
     return ChannelStatistics(
         torch.lerp(target.mean, source.mean, source_weight),
@@ -102,9 +104,9 @@ def mix(
         variance = w * source.variance + (1 - w) * target.variance
                    + w * (1 - w) * (source.mean - target.mean) ** 2        with w = source_weight
 
-    >>> one = lambda number: torch.tensor([number], device="cpu")
-    >>> source, target = ChannelStatistics(one(0.0), one(1.0)), ChannelStatistics(one(2.0), one(1.0))
-    >>> [statistic.item() for statistic in mix(source, target, 0.5)]
+    >>> zero, one, two = torch.tensor([[0.0], [1.0], [2.0]], device="cpu")
+    >>> found = mix(ChannelStatistics(zero, one), ChannelStatistics(two, one), 0.5)
+    >>> [statistic.item() for statistic in found]
     [1.0, 2.0]
     """
     mean, variance = interpolate(source, target, source_weight)

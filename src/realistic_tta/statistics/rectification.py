@@ -63,6 +63,6 @@ def source_weights(divergences: Tensor, maximum: float = MAX_SOURCE_WEIGHT) -> T
 def update_prior(prior: Tensor, weights: Tensor, momentum: float = PRIOR_MOMENTUM) -> Tensor:
     """The global prior after a batch (stage 4).
 
-        prior = momentum * weights + (1 - momentum) * prior
+    prior = momentum * weights + (1 - momentum) * prior
     """
     return torch.lerp(prior, weights, momentum)

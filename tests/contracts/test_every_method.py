@@ -1,0 +1,399 @@
+"""What every method of the catalogue promises. A new method joins by being in the catalogue."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from subjects import CPU, convolutional, images, on_cpu, randomize, same, snapshot, stream
+from torch import Tensor, nn
+
+from realistic_tta import METHODS, AdaptedNetwork, InputError, StateError, adapt
+
+VARIANTS: dict[str, dict[str, object]] = {name: {"method": name} for name in METHODS}
+VARIANTS["rectified_tema, one pass"] = {"method": "rectified_tema", "passes": 1}
+VARIANTS["tema, fixed momentum"] = {"method": "tema", "momentum": 0.3}
+
+SIZES = [5, 16, 1, 64, 3, 1, 1]
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> dict[str, object]:
+    return VARIANTS[request.param]
+
+
+def make(variant: dict[str, object], network: nn.Module | None = None) -> AdaptedNetwork:
+    return adapt(network or convolutional(), **variant)  # type: ignore[arg-type]
+
+
+def predictions(adapted: AdaptedNetwork, batches: list[Tensor]) -> list[Tensor]:
+    return [adapted(batch) for batch in batches]
+
+
+def equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_any_batch_size_gives_one_finite_prediction_an_image(variant: dict[str, object]) -> None:
+    adapted = make(variant)
+    for batch, size in zip(stream(SIZES), SIZES, strict=True):
+        logits = adapted(batch)
+        assert logits.shape == (size, 5)
+        assert torch.isfinite(logits).all()
+        assert not logits.requires_grad
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_passed_in_stays_as_it_was(variant: dict[str, object], training: bool) -> None:
+    network = convolutional().train(training)
+    modes = [module.training for module in network.modules()]
+    kinds = [type(module) for module in network.modules()]
+    before = snapshot(network)
+    adapted = make(variant, network)
+    predictions(adapted, stream(SIZES))
+    adapted.reset()
+    adapted.freeze()
+    assert same(before, snapshot(network))
+    assert [module.training for module in network.modules()] == modes
+    assert [type(module) for module in network.modules()] == kinds
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_same_stream_same_predictions_whatever_ran_before(variant: dict[str, object]) -> None:
+    first = predictions(make(variant), stream(SIZES))
+    torch.rand(1000)
+    predictions(make({"method": "tbn"}), stream([4, 4]))
+    assert equal(first, predictions(make(variant), stream(SIZES)))
+
+
+def test_reset_restores_every_buffer(variant: dict[str, object]) -> None:
+    """After reset a method predicts as if it had seen nothing."""
+    adapted = make(variant)
+    fresh = snapshot(adapted)
+    first = predictions(adapted, stream(SIZES))
+    adapted.reset()
+    assert same(fresh, snapshot(adapted))
+    assert equal(first, predictions(adapted, stream(SIZES)))
+
+
+def test_state_continues_bit_for_bit(variant: dict[str, object]) -> None:
+    adapted = make(variant)
+    batches = stream(SIZES)
+    predictions(adapted, batches[:3])
+    state = snapshot(adapted)
+    rest = predictions(adapted, batches[3:])
+    other = make(variant)
+    other.load_state_dict(state)
+    assert equal(rest, predictions(other, batches[3:]))
+    assert same(snapshot(adapted), snapshot(other))
+    assert int(other.step) == len(SIZES)
+
+
+def test_state_continues_in_a_new_process(variant: dict[str, object], tmp_path: Path) -> None:
+    adapted = make(variant)
+    batches = stream([4, 3, 2])
+    predictions(adapted, batches[:2])
+    torch.save((variant, adapted.state_dict(), batches[2]), tmp_path / "state.pt")
+    expected = adapted(batches[2])
+    program = (
+        "import sys, torch, realistic_tta; sys.path.insert(0, sys.argv[2]); import subjects;"
+        "torch.set_num_threads(1);"
+        "variant, state, batch = torch.load(sys.argv[1] + '/state.pt');"
+        "adapted = realistic_tta.adapt(subjects.convolutional(), **variant);"
+        "adapted.load_state_dict(state);"
+        "torch.save(adapted(batch), sys.argv[1] + '/logits.pt')"
+    )
+    tests = Path(__file__).parents[1]
+    subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, str(tmp_path), str(tests)], check=True
+    )
+    assert torch.equal(torch.load(tmp_path / "logits.pt"), expected)
+
+
+def test_copies_and_files_go_on_as_the_original(variant: dict[str, object]) -> None:
+    adapted = make(variant)
+    batches = stream([4, 3, 2])
+    predictions(adapted, batches[:2])
+    file = io.BytesIO()
+    torch.save(adapted, file)
+    file.seek(0)
+    others = [
+        copy.deepcopy(adapted),
+        pickle.loads(pickle.dumps(adapted)),  # noqa: S301 - our own bytes
+        torch.load(file, weights_only=False),
+    ]
+    expected = adapted(batches[2])
+    for other in others:
+        assert torch.equal(other(batches[2]), expected)
+        assert same(snapshot(adapted), snapshot(other))
+
+
+class Fragile(nn.Module):
+    """Fails behind its BatchNorm layers, on demand, with an error of the user's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = convolutional()
+        self.error: BaseException | None = None
+        self.calls_left = 0
+
+    def forward(self, batch: Tensor) -> Tensor:
+        outputs: Tensor = self.body(batch)
+        self.calls_left -= 1
+        if self.error is not None and self.calls_left < 0:
+            raise self.error
+        return outputs
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("boom"), KeyError("boom"), KeyboardInterrupt()], ids=repr
+)
+@pytest.mark.parametrize("passes_before", [0, 1])
+def test_a_forward_that_raises_changes_nothing(
+    variant: dict[str, object], error: BaseException, passes_before: int
+) -> None:
+    adapted = make(variant, Fragile())
+    fragile = adapted.network
+    assert isinstance(fragile, Fragile)
+    predictions(adapted, stream([4, 2]))
+    before = snapshot(adapted)
+    fragile.error, fragile.calls_left = error, passes_before
+    if passes_before and variant != VARIANTS["rectified_tema"]:
+        fragile.calls_left = 0  # there is no second pass to fail in
+    with pytest.raises(type(error)):
+        adapted(images(8, seed=5))
+    assert same(before, snapshot(adapted))
+    fragile.error = None
+    expected = make(variant, Fragile())
+    expected.load_state_dict(before)
+    assert torch.equal(adapted(images(8, seed=5)), expected(images(8, seed=5)))
+
+
+BAD: dict[str, tuple[Tensor, str]] = {
+    "empty": (torch.empty(0, 3, 12, 12), "is empty"),
+    "integers": (torch.zeros(2, 3, 12, 12, dtype=torch.uint8), "float"),
+    "NaN": (
+        images(3).index_fill(0, torch.tensor([1]), float("nan")),
+        r"NaN or Inf in 1 of 3 .*\[1\]",
+    ),
+    "Inf": (images(3).index_fill(0, torch.tensor([0, 2]), float("inf")), r"\[0, 2\]"),
+    "a number": (torch.tensor(1.0), "single number"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named_and_changes_nothing(variant: dict[str, object], case: str) -> None:
+    batch, words = BAD[case]
+    adapted = make(variant)
+    predictions(adapted, stream([4, 2]))
+    before = snapshot(adapted)
+    with pytest.raises(InputError, match=words):
+        adapted(batch)
+    assert same(before, snapshot(adapted))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 12, 12), (12,), (2, 3, 12), (3, 12, 12)], ids=str)
+def test_a_wrong_shape_names_the_layer_and_changes_nothing(
+    variant: dict[str, object], shape: tuple[int, ...]
+) -> None:
+    adapted = make(variant)
+    adapted(images(4))
+    before = snapshot(adapted)
+    with pytest.raises((RuntimeError, ValueError), match='layer "'):
+        adapted(torch.rand(shape))
+    assert same(before, snapshot(adapted))
+
+
+def test_a_state_of_another_network_is_refused_whole(variant: dict[str, object]) -> None:
+    adapted = make(variant)
+    adapted(images(4))
+    before = snapshot(adapted)
+    wrong = snapshot(make(variant, convolutional(classes=6)))
+    for key in wrong:
+        if wrong[key].is_floating_point():
+            wrong[key] += 1
+    missing = {key: value for key, value in wrong.items() if key != "step"}
+    for state in (wrong, missing, wrong | {"surplus": torch.zeros(1)}):
+        with pytest.raises(StateError, match="Nothing was loaded"):
+            adapted.load_state_dict(state)
+        assert same(before, snapshot(adapted))
+
+
+def test_frozen_is_the_plain_original_with_what_the_method_would_now_use(
+    variant: dict[str, object],
+) -> None:
+    network = convolutional().train()
+    adapted = make(variant, network)
+    batch = images(16, seed=9)
+    predictions(adapted, stream([16, 16]))
+    logits = adapted(batch)
+    plain = adapted.freeze()
+    assert [type(module) for module in plain.modules()] == [type(m) for m in network.modules()]
+    assert not any(module.training for module in plain.modules())
+    convolutional().load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        again = plain(batch)
+    if variant == VARIANTS["rectified_tema, one pass"]:
+        # It predicted with the prior as it was before this batch; the next will use the new one.
+        assert (again - logits).abs().max() < 0.1
+    else:
+        torch.testing.assert_close(again, logits, atol=1e-5, rtol=1e-4)
+    assert same(snapshot(plain), snapshot(adapted.freeze()))
+
+
+def test_frozen_before_the_first_batch_is_the_source(variant: dict[str, object]) -> None:
+    network = convolutional()
+    assert same(snapshot(make(variant, network).freeze()), snapshot(network))
+    adapted = make(variant, network)
+    adapted(images(4))
+    adapted.reset()
+    assert same(snapshot(adapted.freeze()), snapshot(network))
+
+
+def test_freezing_and_reporting_change_nothing(variant: dict[str, object]) -> None:
+    adapted = make(variant)
+    adapted(images(4))
+    before = snapshot(adapted)
+    adapted.freeze()(images(2))
+    str(adapted.report())
+    assert same(before, snapshot(adapted))
+
+
+def test_dropout_stays_off_whatever_train_is_told(variant: dict[str, object]) -> None:
+    batch = images(8)
+    expected = make(variant)(batch)
+    assert torch.equal(make(variant).train()(batch), expected)
+
+
+def test_inference_mode_can_come_and_go(variant: dict[str, object]) -> None:
+    adapted, reference = make(variant), make(variant)
+    batches = stream([4, 2, 1, 3])
+    expected = predictions(reference, batches)
+    for number, batch in enumerate(batches):
+        with torch.inference_mode(number % 2 == 0):
+            assert torch.equal(adapted(batch), expected[number])
+    adapted.reset()
+    adapted.load_state_dict(snapshot(reference))
+    assert torch.equal(adapted(batches[0]), reference(batches[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_device_and_dtype_follow_the_network(
+    variant: dict[str, object], dtype: torch.dtype
+) -> None:
+    """Statistics are kept in float32 or better, before and after a conversion."""
+    single = make(variant)
+    converted = make(variant, convolutional().to(dtype))
+    later = make(variant).to(dtype)
+    for batch in stream([8, 4, 2]):
+        expected = single(batch)
+        for adapted in (converted, later):
+            logits = adapted(batch.to(dtype))
+            assert logits.dtype == dtype
+            tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}.get(dtype, 1e-5)
+            torch.testing.assert_close(logits.float(), expected, atol=tolerance, rtol=0.0)
+    for adapted in (converted, later):
+        kept = [b for b in adapted.buffers(recurse=False) if b.is_floating_point()]
+        assert all(buffer.dtype.itemsize >= 4 for buffer in kept)
+
+
+def test_channels_last_gives_the_same(variant: dict[str, object]) -> None:
+    network: Any = convolutional()
+    usual = make(variant)
+    last = make(variant, network.to(memory_format=torch.channels_last))
+    for batch in stream([8, 4, 1]):
+        logits = last(batch.contiguous(memory_format=torch.channels_last))
+        torch.testing.assert_close(logits, usual(batch), atol=1e-5, rtol=1e-4)
+
+
+def test_nothing_relies_on_the_default_device(variant: dict[str, object]) -> None:
+    """What runs here on a CPU while the default is elsewhere must run on a GPU."""
+    expected = predictions(make(variant), stream([8, 1, 3]))
+    network, batches = convolutional(), stream([8, 1, 3])
+    with torch.device("meta"):
+        adapted = make(variant, network)
+        found = predictions(adapted, batches)
+        str(adapted.report())
+        adapted.freeze()
+        adapted.load_state_dict(adapted.state_dict())
+        adapted.reset()
+        again = predictions(adapted, batches)
+    assert equal(found, expected)
+    assert equal(again, expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_under_torch_compile(variant: dict[str, object], backend: str) -> None:
+    torch._dynamo.reset()
+    expected = predictions(make(variant), stream([4, 4, 2]))
+    compiled = torch.compile(make(variant), backend=backend)
+    for batch, logits in zip(stream([4, 4, 2]), expected, strict=True):
+        torch.testing.assert_close(compiled(batch), logits, atol=1e-5, rtol=1e-4)
+    network: Any = torch.compile(convolutional(), backend=backend)
+    inside = make(variant, network)
+    assert equal(predictions(inside, stream([4, 4, 2])), expected)
+
+
+def normalization(kind: str, channels: int) -> nn.Module:
+    if kind == "group":
+        return nn.GroupNorm(1, channels)
+    return nn.BatchNorm2d(channels, affine=kind != "plain")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(["batch", "plain", "group"])),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.sampled_from(list(VARIANTS)),
+    st.integers(0, 2**31),
+)
+def test_random_networks_keep_the_promises(
+    layers: list[tuple[int, str]], sizes: list[int], name: str, seed: int
+) -> None:
+    """Any depth, any widths, any order of batch sizes: finite, repeatable, undone by reset."""
+    modules: list[nn.Module] = []
+    width = 3
+    with on_cpu(seed):
+        for channels, kind in [(4, "batch"), *layers]:
+            modules += [
+                nn.Conv2d(width, channels, 3, padding=1),
+                normalization(kind, channels),
+                nn.ReLU(),
+            ]
+            width = channels
+        network = nn.Sequential(
+            *modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 4)
+        )
+    randomize(network, seed)
+    before = snapshot(network)
+    adapted = make(VARIANTS[name], network)
+    fresh = snapshot(adapted)
+    batches = stream(sizes, side=5)
+    first = predictions(adapted, batches)
+    assert all(torch.isfinite(logits).all() for logits in first)
+    replaced = 0 if name == "source" else 1 + sum(kind != "group" for _, kind in layers)
+    assert len(adapted.report().layers) == replaced
+    adapted.reset()
+    assert same(fresh, snapshot(adapted))
+    assert equal(first, predictions(adapted, batches))
+    assert same(before, snapshot(network))
+
+
+def test_the_device_of_the_subjects_is_named() -> None:
+    """The tests above mean something only if the subjects do not follow the default device."""
+    with torch.device("meta"):
+        assert all(tensor.device == CPU for tensor in convolutional().state_dict().values())
+        assert images(1).device == CPU

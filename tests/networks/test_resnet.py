@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from subjects import on_cpu
+from torch import nn
+
+from realistic_tta.networks.resnet import CifarResNet, ResNet50
+
+
+def count(network: nn.Module) -> tuple[int, int]:
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    layers = sum(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+    return parameters, layers
+
+
+def test_resnet_20_has_the_published_size() -> None:
+    """He 2016: 0.27 M parameters, a BatchNorm for each of 19 convolutions."""
+    parameters, layers = count(CifarResNet(20, 10))
+    assert round(parameters / 1e6, 2) == 0.27
+    assert layers == 19
+
+
+def test_resnet_50_is_torchvisions() -> None:
+    """Same names and shapes, so that its checkpoints load; same logits for the same weights."""
+    models = pytest.importorskip("torchvision.models")
+    with on_cpu():
+        theirs, ours = models.resnet50(weights=None).eval(), ResNet50().eval()
+    assert count(ours) == (25_557_032, 53)
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = theirs(ours.normalize(images))
+        torch.testing.assert_close(ours(images), expected, atol=1e-4, rtol=1e-4)
+        assert ours.features(images).shape == (2, 2048)
+
+
+def test_other_depths_are_refused() -> None:
+    with pytest.raises(ValueError, match="depth is 21; expected 6 n"):
+        CifarResNet(21, 10)

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+from subjects import CPU, convolutional, images, on_cpu, randomize, same, snapshot
+from torch import Tensor, nn
+
+from realistic_tta import InputError, NetworkError, adapt
+from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.normalization.network import (
+    is_batch_norm,
+    other_normalizations,
+    replace_batch_norms,
+    restore_batch_norms,
+)
+
+
+def test_replacing_and_restoring_leaves_the_network_as_it_was() -> None:
+    network = convolutional()
+    before, modules = snapshot(network), list(network.modules())
+    replaced, layers = replace_batch_norms(network)
+    assert replaced is network
+    assert [layer.name for layer in layers] == ["1", "4", "7"]
+    assert not any(is_batch_norm(module) for module in network.children())
+    restored = restore_batch_norms(network)
+    assert restored is network
+    assert all(a is b for a, b in zip(modules, restored.modules(), strict=True))
+    assert same(before, snapshot(restored))
+
+
+def test_a_batch_norm_at_the_root() -> None:
+    with on_cpu():
+        network = randomize(nn.BatchNorm2d(3))
+    root, layers = replace_batch_norms(network)
+    assert isinstance(root, AdaptiveBatchNorm)
+    assert layers == [root]
+    assert restore_batch_norms(root) is network
+    adapted = adapt(network, "tbn")
+    batch = images(4)
+    torch.testing.assert_close(adapted(batch), copy.deepcopy(network).train()(batch).detach())
+    assert type(adapted.freeze()) is nn.BatchNorm2d
+
+
+class Shared(nn.Module):
+    """One BatchNorm in two places of the tree, each of which runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = nn.BatchNorm2d(3)
+        self.first: Any = nn.Sequential(OrderedDict(norm=norm, relu=nn.ReLU()))
+        self.second: Any = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 3, 1), norm=norm))
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.head(self.second(self.first(batch)).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def test_one_module_in_two_places_stays_one_layer() -> None:
+    """Both places are replaced by one adaptive layer, whose inputs count as one batch."""
+    with on_cpu():
+        network = Shared()
+    adapted = adapt(randomize(network), "tbn")
+    inner = adapted.network
+    assert isinstance(inner, Shared)
+    assert inner.first.norm is inner.second.norm
+    assert len(adapted.report().layers) == 1
+    batch = images(6)
+    torch.testing.assert_close(adapted(batch), copy.deepcopy(network).train()(batch).detach())
+    plain = adapted.freeze()
+    assert isinstance(plain, Shared)
+    assert plain.first.norm is plain.second.norm
+    with torch.no_grad():
+        reached = [batch]
+        hidden = network.first.relu(_standardize(network.first.norm, batch))
+        reached.append(network.second.conv(hidden))
+    pooled = torch.cat(reached)
+    torch.testing.assert_close(plain.first.norm.running_mean, pooled.mean((0, 2, 3)))
+    torch.testing.assert_close(
+        plain.first.norm.running_var, pooled.var((0, 2, 3), correction=0), rtol=1e-4, atol=1e-5
+    )
+
+
+def _standardize(norm: nn.Module, batch: Tensor) -> Tensor:
+    outputs: Tensor = copy.deepcopy(norm).train()(batch)
+    return outputs
+
+
+def test_two_passes_over_a_shared_layer_predict_with_one_set_of_statistics() -> None:
+    with on_cpu():
+        network = randomize(Shared())
+    adapted = adapt(network)
+    for seed in range(3):
+        logits = adapted(images(5, seed))
+    torch.testing.assert_close(adapted.freeze()(images(5, 2)).detach(), logits)
+
+
+class Frozen(nn.Module):
+    """Shares no class with torch's BatchNorm, as torchvision's FrozenBatchNorm2d."""
+
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        for name, value in [
+            ("weight", 1.0),
+            ("bias", 0.0),
+            ("running_mean", 0.1),
+            ("running_var", 2.0),
+        ]:
+            self.register_buffer(name, torch.full((channels,), value))
+        self.eps = 1e-5
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
+FrozenBatchNorm2d = type("FrozenBatchNorm2d", (Frozen,), {})
+
+
+class WithActivation(nn.BatchNorm2d):
+    """A subclass that does more than normalise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(min=0) + 7
+
+
+def subjects() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+    with on_cpu():
+        lazy = nn.LazyBatchNorm2d()
+        lazy(torch.rand(4, 3, 5, 5))
+        return {
+            "BatchNorm1d, two dimensions": (nn.BatchNorm1d(3), (6, 3)),
+            "BatchNorm1d, three": (nn.BatchNorm1d(3), (6, 3, 5)),
+            "BatchNorm2d": (nn.BatchNorm2d(3), (6, 3, 5, 5)),
+            "BatchNorm2d, 1 x 1": (nn.BatchNorm2d(3), (6, 3, 1, 1)),
+            "BatchNorm3d": (nn.BatchNorm3d(3), (6, 3, 2, 4, 4)),
+            "SyncBatchNorm": (nn.SyncBatchNorm(3), (6, 3, 5, 5)),
+            "LazyBatchNorm, materialised": (lazy, (6, 3, 5, 5)),
+            "affine=False": (nn.BatchNorm2d(3, affine=False), (6, 3, 5, 5)),
+            "other eps": (nn.BatchNorm2d(3, eps=0.1), (6, 3, 5, 5)),
+            "subclass": (WithActivation(3), (6, 3, 5, 5)),
+            "frozen look-alike": (FrozenBatchNorm2d(3), (6, 3, 5, 5)),
+        }
+
+
+@pytest.mark.parametrize("kind", subjects())
+@pytest.mark.parametrize("method", ["tbn", "alpha_bn", "tema", "rectified_tema"])
+def test_every_kind_is_adapted_by_the_layers_own_forward(kind: str, method: str) -> None:
+    """An adapted layer gives what the layer itself gives with the statistics in its buffers."""
+    layer, shape = subjects()[kind]
+    randomize(layer)
+    adapted = adapt(layer, method, **({"classes": 10} if "tema" in method else {}))
+    report = adapted.report()
+    assert [(found.kind, found.channels) for found in report.layers] == [(type(layer).__name__, 3)]
+    for seed in range(3):
+        batch = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 2
+        outputs = adapted(batch)
+        plain = adapted.freeze()
+        assert type(plain) is type(layer)
+        torch.testing.assert_close(outputs, plain(batch).detach(), atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(outputs, layer.eval()(batch), atol=1e-3)
+
+
+class Reads(nn.Module):
+    """Reads attributes off its BatchNorm, as some networks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.norm(batch) * self.norm.weight.sum() * self.norm.num_features  # type: ignore[no-any-return]
+
+
+def test_attributes_of_the_batch_norm_are_still_there() -> None:
+    with on_cpu():
+        network = Reads()
+    batch = images(3)
+    expected = copy.deepcopy(network).train()(batch).detach()
+    torch.testing.assert_close(adapt(network, "tbn")(batch), expected)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = adapt(network, "tbn").network.get_submodule("norm").nonsense
+
+
+def test_lazy_layers_without_a_shape_are_named() -> None:
+    with pytest.raises(NetworkError, match=r'layer "0" \(LazyBatchNorm2d\).*run one batch'):
+        adapt(nn.Sequential(nn.LazyBatchNorm2d()), "tbn")
+
+
+@pytest.mark.parametrize("method", ["alpha_bn", "adapt_bn", "rectified_tema"])
+def test_layers_without_source_statistics_are_named(method: str) -> None:
+    with on_cpu():
+        network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
+    with pytest.raises(NetworkError, match=r'layer "1" .*track_running_stats=False.*tbn'):
+        adapt(network, method, **({"classes": 2} if method == "rectified_tema" else {}))
+
+
+@pytest.mark.parametrize("method", ["tbn", "tema"])
+def test_methods_that_need_no_source_take_such_layers(method: str) -> None:
+    with on_cpu():
+        network = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False), WithoutSource(3))
+    adapted = adapt(network, method, classes=4)
+    batch = images(200)
+    torch.testing.assert_close(adapted(batch), network(batch).detach(), atol=1e-3, rtol=1e-3)
+    assert adapted.report().layers[0].divergence is None
+    with pytest.raises(NetworkError, match=r'"0" has track_running_stats=False.*cannot be frozen'):
+        adapted.freeze()
+
+
+class WithoutSource(WithActivation):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, track_running_stats=False)
+
+
+def test_no_batch_norm_says_what_there_is_instead() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4), nn.GroupNorm(1, 4), nn.LayerNorm(4)
+    )
+    with pytest.raises(NetworkError, match=r"no BatchNorm layer; it has 2 GroupNorm, 1 LayerNorm"):
+        adapt(network, "tbn")
+    with pytest.raises(NetworkError, match="no normalisation at all"):
+        adapt(nn.Linear(2, 2))
+    with on_cpu():
+        assert adapt(nn.Linear(2, 2), "source")(torch.rand(1, 2)).shape == (1, 2)
+
+
+def test_other_normalisations_are_listed_with_the_reason() -> None:
+    network = nn.ModuleDict(
+        {"batch": nn.BatchNorm2d(3), "group": nn.GroupNorm(1, 3), "instance": nn.InstanceNorm2d(3)}
+    )
+    found = {name: reason for name, _, reason in other_normalizations(network)}
+    assert set(found) == {"group", "instance"}
+    assert all("each image by itself" in reason for reason in found.values())
+
+
+def test_a_single_value_a_channel_names_the_layer() -> None:
+    with on_cpu():
+        network = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2)
+        )
+    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
+        adapted = adapt(network, method)
+        before = snapshot(adapted)
+        with pytest.raises(
+            InputError, match=r'layer "1" .*\(1, 3, 1, 1\).*no variance.*2 or more images'
+        ):
+            adapted(images(1))
+        assert same(before, snapshot(adapted))
+        assert torch.isfinite(adapted(images(2))).all()
+
+
+def test_overflow_inside_the_network_names_the_layer() -> None:
+    """Finite images, infinite activations: an error, and no statistic is poisoned."""
+    with on_cpu():
+        body = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(576, 2))
+    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
+        adapted = adapt(body, method)
+        adapted(images(2))
+        before = snapshot(adapted)
+        with pytest.raises(
+            InputError, match='layer "1" measured NaN or Inf, though the images are'
+        ):
+            adapted(images(2) * 1e38)
+        assert same(before, snapshot(adapted))
+
+
+def test_torchscript_is_refused_or_reported() -> None:
+    with on_cpu():
+        part = convolutional()
+        mixed = nn.Sequential(nn.BatchNorm2d(3), _scripted(part))
+    with pytest.raises(NetworkError, match="no BatchNorm layer"):
+        adapt(_scripted(part), "tbn")
+    reasons = [left.reason for left in adapt(mixed, "tbn").report().left_alone]
+    assert any("TorchScript" in reason for reason in reasons)
+
+
+def _scripted(module: nn.Module) -> nn.Module:
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
+        traced: nn.Module = torch.jit.trace(module, images(2))
+    return traced
+
+
+def test_wrappers_are_looked_through() -> None:
+    network = convolutional()
+    expected = adapt(network)(images(4))
+    wrappers: list[Any] = [nn.DataParallel(network), torch.compile(network, backend="eager")]
+    for wrapper in wrappers:
+        adapted = adapt(wrapper)
+        assert type(adapted.network) is nn.Sequential
+        assert torch.equal(adapted(images(4)), expected)
+    assert next(network.parameters()).device == CPU
+
+
+def test_a_network_that_cannot_be_copied_is_named() -> None:
+    network = convolutional()
+    network.register_buffer("cache", torch.rand(2, requires_grad=True) * 2)
+    with pytest.raises(NetworkError, match="cannot be copied"):
+        adapt(network)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from realistic_tta.normalization.statistics_rules import (
+    BatchStatistics,
+    FixedStatistics,
+    InterpolatedStatistics,
+    MovingAverage,
+    RectifiedMovingAverage,
+    StatisticsRule,
+)
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
+
+SOURCE = ChannelStatistics(torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5]))
+BEFORE = ChannelStatistics(torch.zeros(2), torch.ones(2))
+
+
+def uses(sizes: list[int], seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, 2, 3, generator=generator) + size for size in sizes]
+
+
+def truth(inputs: list[Tensor], correction: int) -> ChannelStatistics:
+    """Statistics of all inputs, as if they had come in one."""
+    together = torch.cat(inputs)
+    variance, mean = torch.var_mean(together, dim=(0, 2), correction=correction)
+    return ChannelStatistics(mean, variance)
+
+
+def check(found: ChannelStatistics | None, expected: ChannelStatistics) -> None:
+    assert found is not None
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-5, atol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_a_layer_used_several_times_sees_one_batch(sizes: list[int]) -> None:
+    """Whatever the number of uses, target is made from the statistics of all inputs together."""
+    inputs = uses(sizes)
+    batch, linear = BatchStatistics(), InterpolatedStatistics(SOURCE, 0.9)
+    average = MovingAverage(BEFORE, 0.25)
+    for part in inputs:
+        batch.statistics(part), linear.statistics(part), average.statistics(part)
+    check(batch.target, truth(inputs, 0))
+    check(linear.target, truth(inputs, 1))
+    mean, variance = truth(inputs, 1)
+    check(average.target, ChannelStatistics(mean / 4, variance / 4 + 0.75))
+
+
+def test_stateless_rules_normalise_each_use_by_itself() -> None:
+    """As torch does in train mode; only what is remembered is pooled."""
+    first, second = uses([4, 2])
+    batch = BatchStatistics()
+    batch.statistics(first)
+    check(batch.statistics(second), truth([second], 0))
+    linear = InterpolatedStatistics(SOURCE, 0.75)
+    linear.statistics(first)
+    mean, variance = truth([second], 1)
+    expected = ChannelStatistics(
+        0.75 * SOURCE.mean + 0.25 * mean, 0.75 * SOURCE.variance + 0.25 * variance
+    )
+    check(linear.statistics(second), expected)
+
+
+def test_rectified_average_mixes_for_use_and_remembers_unmixed() -> None:
+    inputs = uses([5])
+    rule = RectifiedMovingAverage(MovingAverage(BEFORE, 1.0), SOURCE, torch.tensor(0.5))
+    used = rule.statistics(inputs[0])
+    mean, variance = truth(inputs, 1)
+    check(rule.target, ChannelStatistics(mean, variance))
+    gap = (SOURCE.mean - mean) ** 2
+    expected = ChannelStatistics(
+        (SOURCE.mean + mean) / 2, (SOURCE.variance + variance) / 2 + gap / 4
+    )
+    check(used, expected)
+
+
+def test_a_rule_that_was_not_used_has_no_target() -> None:
+    rules: list[StatisticsRule] = [
+        FixedStatistics(SOURCE),
+        BatchStatistics(),
+        InterpolatedStatistics(SOURCE, 0.5),
+        MovingAverage(BEFORE, 0.1),
+        RectifiedMovingAverage(MovingAverage(BEFORE, 0.1), SOURCE, torch.tensor(0.1)),
+    ]
+    assert [rule.target for rule in rules] == [None] * 5
+    assert rules[0].statistics(uses([3])[0]) is SOURCE
+    assert rules[0].target is None

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from realistic_tta import __version__
+from realistic_tta.cli import main
+
+MOMENTUM = ["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size"]
+
+
+@pytest.mark.parametrize(("batch_size", "chosen"), [(200, 1), (16, 0.1), (4, 0.1), (1, 0.01)])
+def test_momentum_for_machines(
+    batch_size: int, chosen: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*MOMENTUM, str(batch_size), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["momentum"] == chosen
+    assert [candidate["momentum"] for candidate in facts["candidates"]] == [1, 0.1, 0.01, 0.001]
+    best = min(facts["candidates"], key=lambda candidate: candidate["objective"])
+    assert best["momentum"] == chosen
+
+
+def test_momentum_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every candidate with its objective, the choice marked."""
+    assert main([*MOMENTUM, "4"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "." in line]
+    chosen = [row[0] for row in rows if row[-1] == "chosen"]
+    assert chosen == ["0.1"]
+    assert [row[:4] for row in rows if row[0] == "0.1"] == [["0.1", "84", "9.03", "0.0410"]]
+
+
+def test_bad_numbers_are_answered_and_the_exit_code_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*MOMENTUM, "0"]) == 1
+    assert "batch_size is 0; expected a count of 1 or more" in capsys.readouterr().err
+
+
+def test_help_version_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+    assert main([]) == 2
+    assert "momentum" in capsys.readouterr().out
+
+
+def test_the_command_is_installed() -> None:
+    ran = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-m", "realistic_tta", *MOMENTUM, "16", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(ran.stdout)["momentum"] == 0.1

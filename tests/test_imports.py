@@ -1,0 +1,82 @@
+"""The directions of design: which part may know of which, and what the import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import realistic_tta
+
+PACKAGE = Path(realistic_tta.__file__).parent
+
+# A part may import torch, the standard library, and of ours only what is named here.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "statistics": set(),
+    "normalization": {"statistics", "errors"},
+    "methods": {"normalization", "statistics", "errors"},
+    "networks": set(),
+}
+FREE = {"__init__", "__main__", "cli"}  # the doors; they may know everything
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports_of(path: Path) -> set[str]:
+    """Absolute names of all modules that the file imports, wherever in it."""
+    package = ["realistic_tta", *path.relative_to(PACKAGE).parent.parts]
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            names.add(".".join([*base, *([node.module] if node.module else [])]))
+    return names
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_parts_import_only_downwards(path: Path) -> None:
+    part = part_of(path)
+    if part in FREE:
+        return
+    assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
+    for name in imports_of(path):
+        top, *rest = name.split(".")
+        if top == "realistic_tta":
+            assert rest
+            assert rest[0] in {part} | MAY_IMPORT[part], f"{part} must not import {name}"
+        else:
+            assert top in {"torch", *sys.stdlib_module_names}, f"{part} must not import {name}"
+
+
+METHOD_MODULES = {"source", "batch_norm", "rectified_tema"}
+
+
+def test_a_method_never_imports_a_sibling() -> None:
+    for name in METHOD_MODULES:
+        found = {module.split(".")[-1] for module in imports_of(PACKAGE / "methods" / f"{name}.py")}
+        assert not found & (METHOD_MODULES - {name}), name
+
+
+def test_importing_the_library_brings_in_torch_alone() -> None:
+    """Nothing that torch itself does not load."""
+    program = (
+        "import sys, torch; before = {name.split('.')[0] for name in sys.modules};"
+        "import realistic_tta; after = {name.split('.')[0] for name in sys.modules};"
+        "print(*sorted(after - before))"
+    )
+    ran = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    brought = set(ran.stdout.split()) - set(sys.stdlib_module_names)
+    assert brought == {"realistic_tta"}
