@@ -92,6 +92,7 @@ def test_adapt_bn_follows_the_size_of_each_batch() -> None:
         ("alpha_bn", {"target_weight": 1.5}, "target_weight is 1.5; expected 0 to 1"),
         ("adapt_bn", {"pseudo_samples": -1}, "pseudo_samples is -1; expected 0 or more"),
         ("rectified_tema", {"passes": 3}, "passes is 3; expected 1 or 2"),
+        ("tema", {"start": "zero"}, "start is 'zero'; expected"),
         ("tema", {"momentum": 0}, "momentum is 0; expected a number above 0"),
         ("tema", {"momentum": "fast"}, 'momentum is "fast"; expected "auto" or a number'),
         ("tema", {"classes": 0}, "classes is 0; expected a whole number of 1 or more"),

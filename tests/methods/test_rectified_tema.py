@@ -98,6 +98,22 @@ def test_target_starts_at_mean_0_and_variance_1() -> None:
     torch.testing.assert_close(adapted.get_buffer("target_variance"), variance / 4 + 0.75)
 
 
+@pytest.mark.parametrize("method", ["tema", "rectified_tema"])
+def test_target_can_start_at_the_source(method: str) -> None:
+    """Then a quarter of the batch joins three quarters of the source, and reset returns there."""
+    with on_cpu():
+        network = randomize(nn.BatchNorm2d(3))
+    source = network.get_buffer("running_mean")
+    adapted = adapt(network, method, momentum=0.25, start="source")
+    assert torch.equal(adapted.get_buffer("target_mean"), source)
+    batch = images(4)
+    adapted(batch)
+    expected = batch.mean((0, 2, 3)) / 4 + source * 0.75
+    torch.testing.assert_close(adapted.get_buffer("target_mean"), expected)
+    adapted.reset()
+    assert torch.equal(adapted.get_buffer("target_mean"), source)
+
+
 def test_layers_that_a_batch_does_not_reach_take_no_part() -> None:
     """An auxiliary head that never runs keeps its source and does not bend the z-score."""
 

@@ -272,6 +272,13 @@ def test_overflow_inside_the_network_names_the_layer() -> None:
         assert same(before, snapshot(adapted))
 
 
+def test_a_broken_checkpoint_names_the_layer() -> None:
+    network = convolutional()
+    network.get_submodule("4").get_buffer("running_var")[3] = float("nan")
+    with pytest.raises(InputError, match='layer "4" carries NaN or Inf from training'):
+        adapt(network)
+
+
 def test_torchscript_is_refused_or_reported() -> None:
     with on_cpu():
         part = convolutional()

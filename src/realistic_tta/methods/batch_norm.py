@@ -18,6 +18,7 @@ from realistic_tta.normalization.statistics_rules import (
     MovingAverage,
     StatisticsRule,
 )
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
@@ -136,6 +137,10 @@ class Tema(OnePassMethod):
     needs_source = False
     settings_type = MomentumSettings
     settings: MomentumSettings
+
+    def start(self) -> ChannelStatistics:
+        """Mean 0 and variance 1, or the source's."""
+        return self.source if self.settings.start == "source" else super().start()
 
     def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
         """The average of all batches so far, this one with the momentum of its size."""

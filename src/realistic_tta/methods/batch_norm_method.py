@@ -36,7 +36,7 @@ class BatchNormMethod(AdaptedNetwork):
 
     Buffers, all layers one after another:
     source_mean, source_variance: from training, (all channels,).
-    target_mean, target_variance: measured so far, (all channels,); 0 and 1 at first, as torch's.
+    target_mean, target_variance: measured so far, (all channels,).
     source_weight: what the source weighed in the last prediction, (layer,); 1 where no batch came.
     """
 
@@ -56,17 +56,18 @@ class BatchNormMethod(AdaptedNetwork):
         self._check_layers()
         self.sizes = [layer.channels for layer in self.layers]
         source = self._source_statistics()
+        self._check_finite(source, "carries NaN or Inf from training: the checkpoint is broken")
         self.register_buffer("source_mean", source.mean)
         self.register_buffer("source_variance", source.variance)
-        self.register_buffer("target_mean", torch.zeros_like(source.mean))
-        self.register_buffer("target_variance", torch.ones_like(source.variance))
+        start = self.start()
+        self.register_buffer("target_mean", start.mean.clone())
+        self.register_buffer("target_variance", start.variance.clone())
         self.register_buffer("source_weight", source.mean.new_ones(len(self.layers)))
         channels = torch.tensor(self.sizes, device=source.mean.device)
         places = torch.arange(len(self.sizes), device=source.mean.device)
+        layer_of_channel = places.repeat_interleave(channels, output_size=sum(self.sizes))
         self.register_buffer("channels", channels, persistent=False)
-        self.register_buffer(
-            "layer_of_channel", places.repeat_interleave(channels), persistent=False
-        )
+        self.register_buffer("layer_of_channel", layer_of_channel, persistent=False)
 
     @property
     def source(self) -> ChannelStatistics:
@@ -77,6 +78,12 @@ class BatchNormMethod(AdaptedNetwork):
     def target(self) -> ChannelStatistics:
         """Statistics measured on the stream, of all layers."""
         return ChannelStatistics(self.target_mean, self.target_variance)
+
+    def start(self) -> ChannelStatistics:
+        """Target statistics before the first batch: mean 0 and variance 1, as a new BatchNorm's."""
+        return ChannelStatistics(
+            torch.zeros_like(self.source_mean), torch.ones_like(self.source_variance)
+        )
 
     def by_layer(self, statistics: ChannelStatistics) -> list[ChannelStatistics]:
         """Statistics of all layers, cut into those of each; views, not copies."""
@@ -103,13 +110,18 @@ class BatchNormMethod(AdaptedNetwork):
         after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
         means, variances = zip(*after, strict=True)
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
-        self._check_finite(target)
+        self._check_finite(
+            target,
+            "measured NaN or Inf, though the images are finite: values overflow inside the "
+            "network. Check the scale of the images, or use a wider type. No statistic was changed",
+        )
         return target
 
     def reset(self) -> None:
         """Forgets everything seen: the next batch is predicted as if it were the first."""
-        self.target_mean.zero_()
-        self.target_variance.fill_(1)
+        start = self.start()
+        self.target_mean.copy_(start.mean)
+        self.target_variance.copy_(start.variance)
         self.source_weight.fill_(1)
         self.step.zero_()
 
@@ -181,16 +193,12 @@ class BatchNormMethod(AdaptedNetwork):
             variances.append(variance)
         return ChannelStatistics(torch.cat(means), torch.cat(variances))
 
-    def _check_finite(self, target: ChannelStatistics) -> None:
-        if torch.isfinite(target.mean.sum() + target.variance.sum()):  # the one wait for the device
+    def _check_finite(self, statistics: ChannelStatistics, complaint: str) -> None:
+        if torch.isfinite(statistics.mean.sum() + statistics.variance.sum()):
             return
-        for layer, (mean, variance) in zip(self.layers, self.by_layer(target), strict=True):
+        for layer, (mean, variance) in zip(self.layers, self.by_layer(statistics), strict=True):
             if not (torch.isfinite(mean).all() and torch.isfinite(variance).all()):
-                raise InputError(
-                    f'layer "{layer.name}" measured NaN or Inf, though the images are finite: '
-                    "values overflow inside the network. Check the scale of the images, or use a "
-                    "wider type than the network's. No statistic was changed"
-                )
+                raise InputError(f'layer "{layer.name}" {complaint}')
 
 
 def reached(rules: Sequence[StatisticsRule]) -> slice | list[int]:

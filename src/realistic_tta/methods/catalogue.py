@@ -43,7 +43,8 @@ def adapt(
         source_batch_size: batch size of its training (128 on CIFAR, 256 on ImageNet).
         momentum: weight of the current batch in the moving average; "auto" follows from the class
             diversity of each batch's size (paper, Eq. 5).
-        settings: what else the method takes, for instance passes=1 for rectified_tema.
+        settings: what else the method takes, for instance passes=1 or start="source" for
+            rectified_tema.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))

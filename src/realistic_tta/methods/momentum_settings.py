@@ -18,13 +18,18 @@ class MomentumSettings:
     momentum: "auto" chooses by Eq. 5 from the size of each batch as it comes, or a fixed number.
     classes: how many classes the network tells apart; only "auto" needs it.
     source_batch_size: batch size of the network's training (128 on CIFAR, 256 on ImageNet).
+    start: where the average starts: "standard", at mean 0 and variance 1, as the paper's program,
+        or "source", at the statistics from training, which serves short streams better.
     """
 
     classes: int | None = None
     source_batch_size: int = 128
     momentum: float | Literal["auto"] = "auto"
+    start: Literal["standard", "source"] = "standard"
 
     def __post_init__(self) -> None:
+        if self.start not in ("standard", "source"):
+            raise SettingError(f'start is {self.start!r}; expected "standard" or "source"')
         for name, count in (
             ("classes", self.classes),
             ("source_batch_size", self.source_batch_size),

@@ -81,6 +81,10 @@ class RectifiedTema(BatchNormMethod):
         )
         return outputs
 
+    def start(self) -> ChannelStatistics:
+        """Mean 0 and variance 1, or the source's."""
+        return self.source if self.settings.start == "source" else super().start()
+
     def reset(self) -> None:
         """Forgets everything seen, the prior too."""
         super().reset()

@@ -1,0 +1,86 @@
+"""README and docs are true: their programs run, what they name exists."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from realistic_tta import METHODS
+from realistic_tta.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+
+
+def programs(document: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", document.read_text(), flags=re.DOTALL)
+
+
+def by_name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if programs(d)], ids=by_name)
+def test_programs_run_as_written(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one document in turn, each seeing what came before."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for program in programs(document):
+        exec(compile(program, by_name(document), "exec"), names)  # noqa: S102 - our own
+    assert isinstance(names["adapted"], torch.nn.Module)
+
+
+def test_every_function_named_in_paper_to_code_exists() -> None:
+    names = set(
+        re.findall(r"`(realistic_tta[\w.]+)`", (ROOT / "docs/paper_to_code.md").read_text())
+    )
+    assert len(names) > 15
+    for name in names:
+        parts, found = name.split("."), None
+        for length in range(len(parts), 0, -1):
+            try:
+                found = importlib.import_module(".".join(parts[:length]))
+            except ModuleNotFoundError:
+                continue
+            break
+        assert found is not None
+        for part in parts[length:]:
+            found = getattr(found, part)
+        assert found.__doc__, name
+
+
+def test_every_equation_of_the_paper_has_its_function() -> None:
+    text = (ROOT / "docs/paper_to_code.md").read_text()
+    for number in range(1, 8):
+        assert re.search(rf"Eq\. (\d, )?{number}\b", text), f"Eq. {number}"
+    for item in ("Proposition 1", "Proposition 2", "stage 2", "stage 3", "stage 4"):
+        assert item in text
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / link).exists(), f"{by_name(document)}: {link}"
+
+
+def test_readme_lists_the_methods() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert listed == list(METHODS)
+
+
+def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size", "4"])
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    readme = (ROOT / "README.md").read_text()
+    assert all(line in readme for line in printed)
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    assert "make test" in (ROOT / ".ci/run").read_text()
+    assert "make test" in (ROOT / "README.md").read_text()
