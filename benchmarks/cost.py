@@ -1,7 +1,7 @@
 """What adaptation costs: each method's time as a ratio to the plain eval forward, in one run.
 
     make bench                      both networks, all methods, batch sizes 200, 16, 1
-    python benchmarks/cost.py --network resnet20 --batch-sizes 1
+    python benchmarks/cost.py --network resnet50 --side 224 --batch-sizes 16,1
 
 One torch thread. Every timing stands beside a plain forward taken just before it; the figure is the
 median of those ratios, behind it the spread (half the distance between the quartiles). Weights are
@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "resnet20": (lambda: CifarResNet(20, 10), 32),
-    "resnet50": (lambda: ResNet50(1000), 224),
+    "resnet50": (lambda: ResNet50(1000), 64),
 }
 
 
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(VARIANTS).replace(", ", "/"))
     parser.add_argument("--batch-sizes", default="200,16,1")
     parser.add_argument("--seconds", type=float, default=3.0, help="time for each figure")
+    parser.add_argument("--side", type=int, help="pixels; 32 for resnet20, 64 for resnet50")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
 
@@ -80,6 +81,7 @@ def main() -> None:
     for network_name, (build, side) in NETWORKS.items():
         if arguments.network not in (network_name, "all"):
             continue
+        side = arguments.side or side  # noqa: PLW2901
         torch.manual_seed(0)
         plain = build().eval()
         layers = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())

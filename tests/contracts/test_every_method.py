@@ -180,6 +180,19 @@ def test_a_forward_that_raises_changes_nothing(
     assert torch.equal(adapted(images(8, seed=5)), expected(images(8, seed=5)))
 
 
+def test_between_calls_the_network_inside_is_the_source(variant: dict[str, object]) -> None:
+    """No rule outlives its pass, whether the pass succeeds or fails."""
+    network, batch = convolutional(), images(4)
+    adapted = make(variant, network)
+    predictions(adapted, stream([4, 1]))
+    with torch.no_grad():
+        expected = network(batch)
+        assert torch.equal(adapted.network(batch), expected)
+        with pytest.raises((RuntimeError, ValueError)):
+            adapted(torch.rand(2, 4, 12, 12))
+        assert torch.equal(adapted.network(batch), expected)
+
+
 BAD: dict[str, tuple[Tensor, str]] = {
     "empty": (torch.empty(0, 3, 12, 12), "is empty"),
     "integers": (torch.zeros(2, 3, 12, 12, dtype=torch.uint8), "float"),

@@ -77,6 +77,21 @@ def test_one_pass_predicts_with_the_prior_and_learns_the_same() -> None:
             assert torch.equal(once.get_buffer(name), twice.get_buffer(name)), name
 
 
+def test_one_pass_freezes_with_the_prior_that_the_next_batch_would_use() -> None:
+    """Eq. 6 by hand, with the prior as the weight; two passes take the last relative divergence."""
+    network = convolutional()
+    once = adapt(network, passes=1)
+    for batch in stream([16, 4, 4]):
+        once(batch)
+    prior = once.get_buffer("prior")
+    assert [layer.source_weight for layer in once.report().layers] == prior.tolist()
+    source = network.get_submodule("4").get_buffer("running_mean")
+    target = once.get_buffer("target_mean")[8:20]
+    expected = prior[1] * source + (1 - prior[1]) * target
+    frozen = once.freeze().get_submodule("4").get_buffer("running_mean")
+    torch.testing.assert_close(frozen, expected)
+
+
 def test_one_layer_gets_a_quarter_of_its_source() -> None:
     """Its z-score has no spread to be measured by; the released program gives NaN there."""
     with on_cpu():
