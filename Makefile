@@ -30,9 +30,9 @@ bench: .venv/ready
 # for: their wheels would bring another torch.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps timm torchvision
 	touch $@
 
 clean:

@@ -351,7 +351,7 @@ def test_the_host_waits_for_the_device_only_to_check(
 ) -> None:
     """Without the two checks a whole prediction runs on tensors that have no values to wait for."""
     monkeypatch.setattr("realistic_tta.methods.batch._check", lambda *_: None)
-    monkeypatch.setattr(BatchNormMethod, "_check_finite", lambda *_: None)
+    monkeypatch.setattr(BatchNormMethod, "_first_not_finite", lambda *_: None)
     adapted = make(variant, convolutional().to("meta"))
     for size in (4, 1):
         assert adapted(images(size).to("meta")).shape == (size, 5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from subjects import CPU, convolutional, images, on_cpu, randomize, same, snapshot
+from subjects import CPU, convolutional, images, on_cpu, randomize, residual, same, snapshot
 from torch import Tensor, nn
 
 from realistic_tta import InputError, NetworkError, adapt
@@ -233,12 +233,34 @@ def test_no_batch_norm_says_what_there_is_instead() -> None:
 
 
 def test_other_normalisations_are_listed_with_the_reason() -> None:
+    tracking = nn.InstanceNorm2d(3, track_running_stats=True)
     network = nn.ModuleDict(
-        {"batch": nn.BatchNorm2d(3), "group": nn.GroupNorm(1, 3), "instance": nn.InstanceNorm2d(3)}
+        {
+            "batch": nn.BatchNorm2d(3),
+            "group": nn.GroupNorm(1, 3),
+            "layer": nn.LayerNorm(3),
+            "root mean square": nn.RMSNorm(3),
+            "response": nn.LocalResponseNorm(3),
+            "instance": nn.InstanceNorm2d(3),
+            "tracking": tracking,
+            "weights": nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
+            "linear": nn.Linear(3, 3),
+        }
     )
     found = {name: reason for name, _, reason in other_normalizations(network)}
-    assert set(found) == {"group", "instance"}
+    assert "not adapted" in found.pop("tracking")
+    assert set(found) == {"group", "layer", "root mean square", "response", "instance"}
     assert all("each image by itself" in reason for reason in found.values())
+    assert not list(other_normalizations(residual()))  # its Normalize scales colours
+
+
+def test_a_variance_too_large_for_half_precision_is_not_frozen() -> None:
+    with on_cpu():
+        network = nn.Sequential(nn.BatchNorm2d(3).half())
+    adapted = adapt(network, "tbn")
+    adapted((torch.rand(8, 3, 4, 4) * 6e4).half())
+    with pytest.raises(NetworkError, match=r'layer "0" does not fit .*float16'):
+        adapted.freeze()
 
 
 def test_a_single_value_a_channel_names_the_layer() -> None:
@@ -275,7 +297,7 @@ def test_overflow_inside_the_network_names_the_layer() -> None:
 def test_a_broken_checkpoint_names_the_layer() -> None:
     network = convolutional()
     network.get_submodule("4").get_buffer("running_var")[3] = float("nan")
-    with pytest.raises(InputError, match='layer "4" carries NaN or Inf from training'):
+    with pytest.raises(NetworkError, match='layer "4" carries NaN or Inf from training'):
         adapt(network)
 
 

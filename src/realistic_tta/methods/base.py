@@ -1,7 +1,7 @@
 """What every method shares: a network that is used like the original and adapts while it predicts.
 
-A method writes `predict`; checks, error messages, state and freezing are here.
-batch_norm.py builds the methods that replace statistics on it.
+A method writes `predict`, `reset`, `freeze` and `report`; checks, messages and state are here.
+batch_norm_method.py builds on it what the methods that replace statistics share.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class AdaptedNetwork(nn.Module, ABC):
         strict: bool = True,  # noqa: FBT001, FBT002 - torch's signature
         assign: bool = False,  # noqa: FBT001, FBT002 - torch's signature
     ) -> Any:
-        """Continues from a saved state, to the last bit; refuses another network's or method's."""
+        """Continues from a saved state, to the last bit; one that does not fit is refused whole."""
         own = self.state_dict()
         differences = [f'"{key}" is missing' for key in own if strict and key not in state_dict]
         differences += [f'"{key}" is unknown' for key in state_dict if strict and key not in own]
         differences += [
-            f'"{key}" has shape {tuple(state_dict[key].shape)}, expected {tuple(own[key].shape)}'
+            f'"{key}" has shape {_shape(state_dict[key])}, expected {_shape(own[key])}'
             for key in own
-            if key in state_dict and state_dict[key].shape != own[key].shape
+            if key in state_dict and _shape(state_dict[key]) != _shape(own[key])
         ]
         if differences:
             more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
@@ -121,6 +121,11 @@ class AdaptedNetwork(nn.Module, ABC):
             if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
                 self.register_buffer(name, before[name].to(after.device))
         return self
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """None for what is not a tensor: a network may keep other things in its state."""
+    return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
 def copy_network(network: nn.Module) -> nn.Module:

@@ -57,7 +57,7 @@ def _size(name: str, value: Any, images: list[Tensor]) -> int:
     """Images in the batch: the length of a list of images, else the first dimension."""
     if images[0].ndim == 0:
         raise InputError(f"{name} is a single number; expected a batch of images (image, ...)")
-    if isinstance(value, Sequence) and images[0].ndim == 3:  # detection: a list of images
+    if isinstance(value, list) and images[0].ndim == 3:  # detection: a list of images
         return len(images)
     return int(images[0].shape[0])
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from realistic_tta.errors import SettingError
 from realistic_tta.normalization.statistics_rules import (
     BatchStatistics,
     InterpolatedStatistics,
@@ -22,6 +21,7 @@ from realistic_tta.statistics.channel_statistics import ChannelStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
+from .checks import check_number
 from .momentum_settings import MomentumSettings
 
 
@@ -81,8 +81,7 @@ class AlphaBNSettings:
     target_weight: float = 0.1  # the paper's comparison; You 2021 call 1 minus this alpha
 
     def __post_init__(self) -> None:
-        if not 0 <= self.target_weight <= 1:
-            raise SettingError(f"target_weight is {self.target_weight}; expected 0 to 1")
+        check_number("target_weight", self.target_weight, low=0, high=1)
 
 
 class AlphaBN(OnePassMethod):
@@ -109,8 +108,7 @@ class AdaptBNSettings:
     pseudo_samples: float = 16  # Schneider 2020 give a range, no default
 
     def __post_init__(self) -> None:
-        if self.pseudo_samples < 0:
-            raise SettingError(f"pseudo_samples is {self.pseudo_samples}; expected 0 or more")
+        check_number("pseudo_samples", self.pseudo_samples, low=0)
 
 
 class AdaptBN(OnePassMethod):

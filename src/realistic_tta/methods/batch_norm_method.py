@@ -56,7 +56,10 @@ class BatchNormMethod(AdaptedNetwork):
         self._check_layers()
         self.sizes = [layer.channels for layer in self.layers]
         source = self._source_statistics()
-        self._check_finite(source, "carries NaN or Inf from training: the checkpoint is broken")
+        if broken := self._first_not_finite(source):
+            raise NetworkError(
+                f'layer "{broken.name}" carries NaN or Inf from training: the checkpoint is broken'
+            )
         self.register_buffer("source_mean", source.mean)
         self.register_buffer("source_variance", source.variance)
         start = self.start()
@@ -110,11 +113,12 @@ class BatchNormMethod(AdaptedNetwork):
         after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
         means, variances = zip(*after, strict=True)
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
-        self._check_finite(
-            target,
-            "measured NaN or Inf, though the images are finite: values overflow inside the "
-            "network. Check the scale of the images, or use a wider type. No statistic was changed",
-        )
+        if overflowed := self._first_not_finite(target):
+            raise InputError(
+                f'layer "{overflowed.name}" measured NaN or Inf, though the images are finite: '
+                "values overflow inside the network. Check the scale of the images, or use a wider "
+                "type. No statistic was changed"
+            )
         return target
 
     def reset(self) -> None:
@@ -142,6 +146,11 @@ class BatchNormMethod(AdaptedNetwork):
         for layer, statistics in zip(layers, self.by_layer(used), strict=True):
             layer.layer.running_mean.copy_(statistics.mean)
             layer.layer.running_var.copy_(statistics.variance)
+            if not torch.isfinite(layer.layer.running_var).all():
+                raise NetworkError(
+                    f'the variance of layer "{layer.name}" does not fit the network\'s '
+                    f"{layer.layer.running_var.dtype}; freeze adapted.float() instead"
+                )
         return restore_batch_norms(adaptive)
 
     def report(self) -> Report:
@@ -193,12 +202,13 @@ class BatchNormMethod(AdaptedNetwork):
             variances.append(variance)
         return ChannelStatistics(torch.cat(means), torch.cat(variances))
 
-    def _check_finite(self, statistics: ChannelStatistics, complaint: str) -> None:
+    def _first_not_finite(self, statistics: ChannelStatistics) -> AdaptiveBatchNorm | None:
         if torch.isfinite(statistics.mean.sum() + statistics.variance.sum()):
-            return
+            return None
         for layer, (mean, variance) in zip(self.layers, self.by_layer(statistics), strict=True):
             if not (torch.isfinite(mean).all() and torch.isfinite(variance).all()):
-                raise InputError(f'layer "{layer.name}" {complaint}')
+                return layer
+        return None  # each is finite, only their sum is not
 
 
 def reached(rules: Sequence[StatisticsRule]) -> slice | list[int]:

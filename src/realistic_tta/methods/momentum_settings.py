@@ -8,7 +8,9 @@ from typing import Literal
 from torch import nn
 
 from realistic_tta.errors import SettingError
-from realistic_tta.statistics.momentum import check_momentum, choose_momentum
+from realistic_tta.statistics.momentum import choose_momentum
+
+from .checks import check_count, check_number
 
 
 @dataclass(frozen=True)
@@ -30,22 +32,13 @@ class MomentumSettings:
     def __post_init__(self) -> None:
         if self.start not in ("standard", "source"):
             raise SettingError(f'start is {self.start!r}; expected "standard" or "source"')
-        for name, count in (
-            ("classes", self.classes),
-            ("source_batch_size", self.source_batch_size),
-        ):
-            if count is not None and (
-                not isinstance(count, int) or isinstance(count, bool) or count < 1
-            ):
-                raise SettingError(f"{name} is {count!r}; expected a whole number of 1 or more")
-        if self.momentum == "auto":
-            return
-        if isinstance(self.momentum, str):
-            raise SettingError(f'momentum is "{self.momentum}"; expected "auto" or a number')
-        try:
-            check_momentum(self.momentum)
-        except ValueError as error:
-            raise SettingError(str(error)) from None
+        check_count("source_batch_size", self.source_batch_size)
+        if self.classes is not None:
+            check_count("classes", self.classes)
+        if self.momentum != "auto":
+            check_number('momentum (unless "auto")', self.momentum, low=0, high=1)
+            if self.momentum == 0:
+                raise SettingError("momentum is 0, so that no batch would count; expected above 0")
 
     def momentum_for(self, batch_size: int) -> float:
         """The weight of a batch of this size."""

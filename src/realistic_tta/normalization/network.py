@@ -1,17 +1,19 @@
 """Finds the BatchNorm layers of any network, puts adaptive ones in their place, and undoes it.
 
-methods/base.py calls `replace_batch_norms` on its own copy of a network, and
+methods/batch_norm_method.py calls `replace_batch_norms` on its own copy of a network, and
 `restore_batch_norms` when it freezes one.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from .adaptive_batch_norm import AdaptiveBatchNorm
 
@@ -22,8 +24,10 @@ def is_batch_norm(module: nn.Module) -> bool:
     That is torch's BatchNorm family with all subclasses, and look-alikes such as torchvision's
     FrozenBatchNorm2d, which shares no class with it but keeps the same buffers.
     """
-    if isinstance(module, _BatchNorm | AdaptiveBatchNorm):
-        return not isinstance(module, AdaptiveBatchNorm)
+    if isinstance(module, AdaptiveBatchNorm):  # looks like the layer it stands for
+        return False
+    if isinstance(module, _BatchNorm):
+        return True
     buffers = (getattr(module, name, None) for name in ("running_mean", "running_var"))
     return "BatchNorm" in type(module).__name__ and all(isinstance(b, Tensor) for b in buffers)
 
@@ -66,12 +70,14 @@ def other_normalizations(network: nn.Module) -> Iterator[tuple[str, nn.Module, s
             continue
         if isinstance(module, torch.jit.ScriptModule):
             yield name, module, "TorchScript: the layers inside cannot be replaced"
-        elif "Norm" in type(module).__name__ and next(module.children(), None) is None:
-            yield (
-                name,
-                module,
-                "measures each image by itself; keeps no statistics of its training data",
-            )
+        elif isinstance(module, _InstanceNorm) and module.track_running_stats:
+            yield name, module, "running statistics of an InstanceNorm are not adapted"
+        elif _NORMALIZATION.search(type(module).__name__):
+            yield name, module, "normalises each image by itself; a batch tells it nothing"
+
+
+# GroupNorm, LayerNorm2d, GroupNormAct; not Normalize, nor what normalises weights.
+_NORMALIZATION = re.compile(r"(?<!Weight)(?<!Spectral)Norm(Act)?(\d[dD])?$")
 
 
 def describe_missing(network: nn.Module) -> str:

@@ -37,7 +37,8 @@ def expanded_scope(momentum: float, batch_size: int, threshold: float = THRESHOL
     >>> [expanded_scope(momentum, batch_size=1) for momentum in (1.0, 0.1, 0.01, 0.001)]
     [1, 21, 229, 2301]
     """
-    check_momentum(momentum)
+    if not 0 < momentum <= 1:
+        raise ValueError(f"momentum is {momentum}; expected a number above 0 and at most 1")
     batches = 1 if momentum == 1 else math.floor(math.log(threshold) / math.log1p(-momentum))
     return max(batches, 1) * batch_size
 
@@ -77,9 +78,3 @@ def choose_momentum(
         for momentum in candidates
     ]
     return min(objectives, key=lambda candidate: candidate.objective).momentum
-
-
-def check_momentum(momentum: float) -> None:
-    """Raises unless the momentum is a usable weight of the current batch."""
-    if not 0 < momentum <= 1:
-        raise ValueError(f"momentum is {momentum}; expected a number above 0 and at most 1")

@@ -1,0 +1,22 @@
+"""Checks of settings that several methods share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from realistic_tta.errors import SettingError
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """Raises unless the setting is a finite number from low to high."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
+        span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of {low:g} or more"
+        raise SettingError(f"{name} is {value!r}; expected a number {span}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raises unless the setting is a whole number of 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise SettingError(f"{name} is {value!r}; expected a whole number of 1 or more")
