@@ -1,0 +1,152 @@
+"""Writes corrupted images in the layout of CIFAR-10-C: one .npy a corruption, severities in blocks.
+
+The work is cut into pieces of a fixed size, each with a generator of its own, so that the bytes do
+not depend on how many processes share it. A corruption's file gets its name when it is complete;
+what is complete is not made again. Read back by stored.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from realistic_tta.errors import SettingError
+
+from .corruptions import NAMES, corrupt
+from .corruptions.catalogue import FUNCTIONS
+from .corruptions.images import Bytes
+
+PIECE = 250  # images; fixed, because every piece has its own generator
+PLAN = "corruptions.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Pieces of one corruption done so far."""
+
+    name: str
+    done: int
+    pieces: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all corruptions of one call share."""
+
+    clean: Path  # the images, memory-mapped by every process
+    out: Path
+    severities: tuple[int, ...]
+    seed: int
+
+    def partial(self, name: str) -> Path:
+        return self.out / f"{name}.partial"
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one process makes at a time, and where in the corruption's file it goes."""
+
+    job: _Job
+    name: str
+    severity: int
+    start: int
+    offset: int
+
+
+def generate(
+    images: Bytes,
+    labels: NDArray[np.int64],
+    out: Path,
+    *,
+    names: Sequence[str] = NAMES,
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    seed: int = 0,
+    workers: int = 1,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> None:
+    """Corrupts the images and writes them, with their labels, below `out`.
+
+    images: (image, row, column, 3), bytes. Interrupted, the same call goes on.
+    """
+    if len(images) != len(labels):
+        raise SettingError(f"{len(images)} images came with {len(labels)} labels; expected as many")
+    for name in names:  # before hours of work, not after
+        corrupt(images[:1], name, severities[0], np.random.default_rng(0))
+    out.mkdir(parents=True, exist_ok=True)
+    _check_plan(out, images, severities, seed)
+    _write(out / "labels.npy", np.tile(labels, len(severities)))
+    job = _Job(out / "clean.npy", out, tuple(severities), seed)
+    _write(job.clean, images)
+    missing = [name for name in names if not (out / f"{name}.npy").exists()]
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
+        for name in missing:
+            _generate_one(pool, job, name, report)
+    job.clean.unlink()
+
+
+def _generate_one(
+    pool: ProcessPoolExecutor, job: _Job, name: str, report: Callable[[Progress], None]
+) -> None:
+    count, *picture = np.load(job.clean, mmap_mode="r").shape
+    whole = (len(job.severities) * count, *picture)
+    np.lib.format.open_memmap(job.partial(name), "w+", np.uint8, whole).flush()
+    pieces = list(_pieces(job, name, count))
+    for done, future in enumerate(as_completed([pool.submit(_make, p) for p in pieces]), start=1):
+        future.result()
+        report(Progress(name, done, len(pieces)))
+    job.partial(name).replace(job.out / f"{name}.npy")
+
+
+def _pieces(job: _Job, name: str, count: int) -> Iterator[_Piece]:
+    for block, severity in enumerate(job.severities):
+        for start in range(0, count, PIECE):
+            yield _Piece(job, name, severity, start, block * count + start)
+
+
+def _make(piece: _Piece) -> None:
+    images = np.load(piece.job.clean, mmap_mode="r")[piece.start : piece.start + PIECE]
+    key = [piece.job.seed, list(FUNCTIONS).index(piece.name), piece.severity, piece.start // PIECE]
+    corrupted = corrupt(np.asarray(images), piece.name, piece.severity, np.random.default_rng(key))
+    target = np.lib.format.open_memmap(piece.job.partial(piece.name), "r+")
+    target[piece.offset : piece.offset + len(images)] = corrupted
+    target.flush()
+
+
+def _one_thread() -> None:
+    import cv2  # noqa: PLC0415 - only the processes that corrupt need it
+
+    cv2.setNumThreads(1)
+
+
+def _check_plan(out: Path, images: Bytes, severities: Sequence[int], seed: int) -> None:
+    """Writes down what the folder holds, or raises if it holds something else."""
+    digest = hashlib.sha256(images.tobytes()).hexdigest()
+    plan = {"images": len(images), "severities": list(severities), "seed": seed, "clean": digest}
+    file = out / PLAN
+    if file.exists():
+        found: Any = json.loads(file.read_text())
+        if found != plan:
+            raise SettingError(
+                f"{file} says that the folder holds {found}; expected {plan}. "
+                "Give another folder, or remove this one"
+            )
+        return
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(plan, indent=1))
+    partial.replace(file)
+
+
+def _write(file: Path, array: NDArray[Any]) -> None:
+    partial = file.with_suffix(".partial")
+    with partial.open("wb") as stream:
+        np.save(stream, array)
+    partial.replace(file)

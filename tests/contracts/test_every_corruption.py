@@ -1,0 +1,83 @@
+"""What every corruption promises, at both sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from datasets.pictures import flat, pictures
+
+from realistic_tta import SettingError
+from realistic_tta.datasets.corruptions import EXTRA_NAMES, NAMES, corrupt
+
+ALL = (*NAMES, *EXTRA_NAMES)
+
+# Whose published parameters do not grow with the severity at every step: they trade one kind of
+# damage for another (glass: rounds for blur; elastic: bending for tearing), or turn (saturate).
+NOT_MONOTONE = {"glass_blur", "frost", "elastic_transform", "saturate", "spatter"}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("severity", range(1, 6))
+@pytest.mark.parametrize("side", [32, 224])
+def test_same_size_same_type_another_image(name: str, severity: int, side: int) -> None:
+    images = pictures(2, side)
+    before = images.copy()
+    found = corrupt(images, name, severity, np.random.default_rng(0))
+    assert found.dtype == np.uint8
+    assert found.shape == images.shape
+    assert (found != images).any()
+    np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_generator_decides(name: str) -> None:
+    images = pictures(4)
+    one, same, other = (corrupt(images, name, 5, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    random = name not in {
+        "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression",
+        "gaussian_blur", "saturate",
+    }  # fmt: skip
+    assert (one != other).any() == random
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in NOT_MONOTONE])
+def test_a_higher_severity_does_more_damage(name: str) -> None:
+    images = pictures(64)
+    damage = [
+        np.mean(
+            (corrupt(images, name, severity, np.random.default_rng(0)) - images.astype(float)) ** 2
+        )
+        for severity in range(1, 6)
+    ]
+    assert damage == sorted(damage)
+    assert damage[4] > 1.5 * damage[0]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("level", [0, 255])
+def test_black_and_white_images_are_taken(name: str, level: int) -> None:
+    found = corrupt(flat(level, 2), name, 5, np.random.default_rng(0))
+    assert found.shape == (2, 32, 32, 3)
+
+
+def test_no_image_is_none_of_their_business() -> None:
+    for name in ("gaussian_noise", "impulse_noise", "contrast", "fog"):
+        assert corrupt(pictures(3)[:1], name, 5, np.random.default_rng(0)).shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("images", "name", "severity", "words"),
+    [
+        (pictures(1), "gausian_noise", 1, 'did you mean "gaussian_noise"'),
+        (pictures(1), "fog", 0, "severity is 0; expected 1, 2, 3, 4 or 5"),
+        (pictures(1) / 255, "fog", 1, "images are float64.*expected bytes"),
+        (pictures(1)[0], "fog", 1, r"shape \(32, 32, 3\); expected bytes"),
+        (pictures(1, 64), "fog", 1, "64 x 64 pixels; the published .* of 32 or 224"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_answered(
+    images: np.ndarray, name: str, severity: int, words: str
+) -> None:
+    with pytest.raises(SettingError, match=words):
+        corrupt(images, name, severity, np.random.default_rng(0))
