@@ -60,10 +60,15 @@ def train(
 
     images: (image, colour, row, column), whole numbers from 0 to 255. labels: (image,).
     """
+    steps = len(images) // recipe.batch_size
+    if recipe.epochs * steps < 8:
+        raise ValueError(
+            f"{len(images)} images in batches of {recipe.batch_size} for {recipe.epochs} epochs are "
+            f"{recipe.epochs * steps} steps; expected at least 8"
+        )
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = copy.deepcopy(network)
     optimizer = _optimizer(network, recipe)
-    steps = len(images) // recipe.batch_size
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.peak_rate, total_steps=recipe.epochs * steps, pct_start=0.25
     )

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from subjects import on_cpu
+from torch import Tensor, nn
+
+from realistic_tta.networks.training import Progress, Recipe, augment, remeasure, train
+
+RECIPE = Recipe(epochs=4, batch_size=16, peak_rate=0.05, averaging=0.8, padding=1)
+
+
+def data(count: int = 96) -> tuple[Tensor, Tensor]:
+    """Dark and bright images, noisy: learnt in a few steps."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 2
+    noise = torch.randint(0, 100, (count, 3, 8, 8), generator=generator)
+    return (noise + 120 * labels[:, None, None, None]).to(torch.uint8), labels
+
+
+def build() -> nn.Module:
+    with on_cpu():
+        return nn.Sequential(
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 2)
+        )
+
+
+def state(network: nn.Module) -> list[Tensor]:
+    return list(network.state_dict().values())
+
+
+def test_a_simple_task_is_learnt(tmp_path: Path) -> None:
+    images, labels = data()
+    network = train(build(), images, labels, RECIPE, checkpoint=tmp_path / "checkpoint.pt")
+    assert not network.training
+    with torch.no_grad():
+        assert (network(images / 255).argmax(1) == labels).all()
+
+
+class Stop(Exception):  # noqa: N818 - not an error
+    pass
+
+
+def test_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """Stopped after every epoch and started anew, to the bit."""
+    images, labels = data()
+    whole = train(build(), images, labels, RECIPE, checkpoint=tmp_path / "whole.pt")
+
+    def stop(_: Progress) -> None:
+        raise Stop
+
+    checkpoint = tmp_path / "stopped.pt"
+    for _ in range(RECIPE.epochs):
+        with pytest.raises(Stop):
+            train(build(), images, labels, RECIPE, checkpoint=checkpoint, report=stop)
+    done: list[Progress] = []
+    resumed = train(build(), images, labels, RECIPE, checkpoint=checkpoint, report=done.append)
+    assert not done
+    assert all(torch.equal(a, b) for a, b in zip(state(whole), state(resumed), strict=True))
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    images, labels = data(32)
+    checkpoint = tmp_path / "checkpoint.pt"
+    train(build(), images, labels, Recipe(epochs=4, batch_size=16), checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="trained by another recipe"):
+        train(build(), images, labels, Recipe(epochs=5, batch_size=16), checkpoint=checkpoint)
+
+
+def test_too_few_images_are_answered(tmp_path: Path) -> None:
+    images, labels = data(32)
+    with pytest.raises(ValueError, match="32 images in batches of 128 .* are 0 steps"):
+        train(build(), images, labels, Recipe(), checkpoint=tmp_path / "checkpoint.pt")
+
+
+def test_augmented_images_are_flipped_and_moved_pieces() -> None:
+    """Every result is found in the padded image or its mirror; both happen, and all shifts."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(1, 256, (200, 3, 6, 6), generator=generator).to(torch.uint8)
+    found = augment(images, 2, generator)
+    assert found.shape == images.shape
+    seen = set()
+    for image, result in zip(images, found, strict=True):
+        padded = torch.nn.functional.pad(image, (2, 2, 2, 2))
+        places = [
+            (flip, row, column)
+            for flip, source in enumerate((padded, padded.flip(2)))
+            for row in range(5)
+            for column in range(5)
+            if torch.equal(source[:, row : row + 6, column : column + 6], result)
+        ]
+        assert places
+        seen.add(places[0])
+    assert len(seen) > 40
+    assert {flip for flip, _, _ in seen} == {0, 1}
+
+
+def test_remeasured_statistics_are_the_mean_over_batches() -> None:
+    images, _ = data(64)
+    network = nn.Sequential(nn.BatchNorm2d(3, momentum=0.3))
+    remeasure(network, images, batch_size=16)
+    norm = network[0]
+    batches = (images / 255).split(16)
+    means = torch.stack([batch.mean((0, 2, 3)) for batch in batches])
+    variances = torch.stack([batch.var((0, 2, 3)) for batch in batches])
+    torch.testing.assert_close(norm.running_mean, means.mean(0))
+    torch.testing.assert_close(norm.running_var, variances.mean(0))
+    assert norm.momentum == 0.3
