@@ -71,7 +71,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
 
 def test_too_few_images_are_answered(tmp_path: Path) -> None:
     images, labels = data(32)
-    with pytest.raises(ValueError, match="32 images in batches of 128 .* are 0 steps"):
+    with pytest.raises(ValueError, match=r"32 images in batches of 128 .* are 0 steps"):
         train(build(), images, labels, Recipe(), checkpoint=tmp_path / "checkpoint.pt")
 
 

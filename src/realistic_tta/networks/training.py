@@ -63,8 +63,8 @@ def train(
     steps = len(images) // recipe.batch_size
     if recipe.epochs * steps < 8:
         raise ValueError(
-            f"{len(images)} images in batches of {recipe.batch_size} for {recipe.epochs} epochs are "
-            f"{recipe.epochs * steps} steps; expected at least 8"
+            f"{len(images)} images in batches of {recipe.batch_size} for {recipe.epochs} epochs "
+            f"are {recipe.epochs * steps} steps; expected at least 8"
         )
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = copy.deepcopy(network)
