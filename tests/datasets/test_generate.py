@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -73,17 +75,44 @@ def _slowly(folder: str) -> None:
     )
 
 
+def children(parent: int) -> list[int]:
+    """Processes below this one, from the kernel's own list."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
+
+
+def ended(processes: list[int], seconds: float = 10) -> bool:
+    """Whether all of them are gone, or will be soon."""
+    for _ in range(int(seconds * 10)):
+        if not any(Path(f"/proc/{process}").exists() for process in processes):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_killed_at_any_moment_the_same_call_goes_on(tmp_path: Path) -> None:
     images = pictures(3 * PIECE)
     generate(images, labels(len(images)), tmp_path / "whole", names=NAMES, severities=(5,))
     broken = tmp_path / "broken"
-    for pause in (1.5, 2.5):
+    for name, pause in ((NAMES[0], 0.5), (NAMES[1], 1.0)):  # killed while at work on each
         process = multiprocessing.get_context("spawn").Process(target=_slowly, args=(str(broken),))
         process.start()
-        time.sleep(pause)
         assert process.pid
+        while not (broken / f"{name}.partial").exists() or not children(process.pid):
+            assert process.is_alive()
+            time.sleep(0.05)
+        time.sleep(pause)
+        workers = children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
+        assert ended(workers)
+        assert not (broken / f"{NAMES[2]}.npy").exists()
     generate(images, labels(len(images)), broken, names=NAMES, severities=(5,))
     assert contents(broken) == contents(tmp_path / "whole")
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,7 +91,7 @@ def generate(
     job = _Job(out / "clean.npy", out, tuple(severities), seed)
     _write(job.clean, images)
     missing = [name for name in names if not (out / f"{name}.npy").exists()]
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker) as pool:
         for name in missing:
             _generate_one(pool, job, name, report)
     job.clean.unlink()
@@ -121,10 +125,17 @@ def _make(piece: _Piece) -> None:
     target.flush()
 
 
-def _one_thread() -> None:
-    import cv2  # noqa: PLC0415 - only the processes that corrupt need it
-
+def _start_worker() -> None:
+    """One thread, for there are other processes; and none that outlives a killed parent."""
     cv2.setNumThreads(1)
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # the parent is gone: nobody waits for what this process would write
 
 
 def _check_plan(out: Path, images: Bytes, severities: Sequence[int], seed: int) -> None:
