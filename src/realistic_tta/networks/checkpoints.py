@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError
 
-from .catalogue import NETWORKS, build, on_disk, outline, source
+from .catalogue import NETWORKS, build, find, on_disk, outline
 from .keras_weights import read_keras_resnet50
 from .resnet import Normalize, ResNet50V1
 
@@ -24,7 +24,9 @@ NORMALISATION = {"mu": "mean", "sigma": "std", "normalize.mean": "mean", "normal
 CLASSIFIERS = ("fc.weight", "classifier.weight")
 
 
-def load_network(name: str, path: Path | None = None, *, classes: int | None = None) -> nn.Module:
+def load_network(
+    name: str, path: str | Path | None = None, *, classes: int | None = None
+) -> nn.Module:
     """A network of the catalogue with its published weights, in eval mode.
 
     path: by default where `rtta networks` found it. classes: where a file has another number than
@@ -34,14 +36,14 @@ def load_network(name: str, path: Path | None = None, *, classes: int | None = N
     if path is None:
         raise NetworkError(
             f"{name} is not on disk; `rtta networks` says where it is looked for. "
-            f"Published: {source(name).published}"
+            f"Published: {find(name).published}"
         )
     return load_weights(build(name, classes), path, name=name)
 
 
-def load_weights(network: nn.Module, path: Path, *, name: str | None = None) -> nn.Module:
+def load_weights(network: nn.Module, path: str | Path, *, name: str | None = None) -> nn.Module:
     """The network with the file's weights, in eval mode; it stays as it was if they do not fit."""
-    name = name or type(network).__name__
+    path, name = Path(path), name or type(network).__name__
     if path.is_dir() and not isinstance(network, ResNet50V1):
         raise NetworkError(f"{path} is a folder; expected a file of weights for {name}")
     state = {_plain_name(key): value for key, value in read_weights(path).items()}
@@ -100,7 +102,8 @@ def compare(state: Mapping[str, Tensor], network: nn.Module) -> Misfit:
 
 def fitting(state: Mapping[str, Tensor]) -> list[str]:
     """Which networks of the catalogue the tensors would fit, and with how many classes."""
-    classes = next((len(state[key]) for key in CLASSIFIERS if key in state), None)
+    classifiers = (state[key].shape for key in CLASSIFIERS if key in state)
+    classes = next((shape[0] for shape in classifiers if len(shape) == 2 and shape[0]), None)
     return [
         f"{name} with {classes} classes"
         for name in NETWORKS
@@ -187,13 +190,10 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not content or not _all_tensors(content.values()):
-        held = (
-            f"a dict with {_few(list(map(str, content)))}"
-            if isinstance(content, Mapping)
-            else (f"a {type(content).__name__}")
-        )
+        keys = f" of {_few(list(map(str, content)))}" if isinstance(content, Mapping) else ""
         raise NetworkError(
-            f"{path} holds {held}; expected tensors by name, or such a dict under 'state_dict'"
+            f"{path} holds a {type(content).__name__}{keys}; "
+            "expected tensors by name, or such a dict under 'state_dict'"
         )
     return dict(content)
 
