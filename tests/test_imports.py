@@ -19,10 +19,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "statistics": set(),
     "normalization": {"statistics", "errors"},
     "methods": {"normalization", "statistics", "errors"},
-    "networks": set(),
+    "networks": {"errors"},
     "datasets": {"errors"},
 }
 THIRD_PARTY: dict[str, set[str]] = {"datasets": {"numpy", "PIL", "cv2", "scipy"}}
+# Packages that a part may import inside a function, for those who use what needs them.
+MAY_IMPORT_LATE: dict[str, set[str]] = {"networks": {"safetensors"}}
 FREE = {"__init__", "__main__", "cli"}  # the doors; they may know everything
 
 
@@ -58,8 +60,22 @@ def test_parts_import_only_downwards(path: Path) -> None:
             assert rest
             assert rest[0] in {part} | MAY_IMPORT[part], f"{part} must not import {name}"
         else:
-            allowed = {"torch", *THIRD_PARTY.get(part, set()), *sys.stdlib_module_names}
+            others = THIRD_PARTY.get(part, set()) | MAY_IMPORT_LATE.get(part, set())
+            allowed = {"torch", *others, *sys.stdlib_module_names}
             assert top in allowed, f"{part} must not import {name}"
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT_LATE)
+def test_what_may_be_imported_late_is_imported_inside_functions(part: str) -> None:
+    for path in (PACKAGE / part).glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                names = {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = {node.module.split(".")[0]}
+            else:
+                continue
+            assert not names & MAY_IMPORT_LATE[part], path.name
 
 
 METHOD_MODULES = {"source", "batch_norm", "rectified_tema"}

@@ -2,7 +2,7 @@
 
 RealisticTTAError
     SettingError    (ValueError)    a method, setting or argument of `adapt` that cannot be
-    NetworkError    (ValueError)    a network that the method cannot adapt or freeze
+    NetworkError    (ValueError)    a network that cannot be adapted, frozen or loaded
     InputError      (ValueError)    a batch that cannot be predicted
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state_dict that does not belong to this network and method
@@ -25,7 +25,7 @@ class SettingError(RealisticTTAError, ValueError):
 
 
 class NetworkError(RealisticTTAError, ValueError):
-    """A network that the method cannot adapt or freeze."""
+    """A network that cannot be adapted, frozen or loaded."""
 
 
 class InputError(RealisticTTAError, ValueError):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)  # the scale sits in the first convolution
 
 
 class Normalize(nn.Module):
@@ -108,6 +109,12 @@ class Bottleneck(nn.Module):
         return nn.functional.relu_(x)
 
 
+class BottleneckV1(Bottleneck):
+    """He 2016 as first published: the stride on the first 1 x 1."""
+
+    stride_on_first = True
+
+
 def _stage(
     block: type[BasicBlock | Bottleneck], inputs: int, width: int, blocks: int, stride: int
 ) -> nn.Sequential:
@@ -171,3 +178,16 @@ class ResNet50(nn.Module):
         """Logits, (image, class)."""
         logits: Tensor = self.fc(self.features(images))
         return logits
+
+
+class ResNet50V1(ResNet50):
+    """The Keras ResNet-50: v1, and BatchNorm with Keras' constants."""
+
+    block = BottleneckV1
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__(classes)
+        self.normalize = Normalize(KERAS_MEAN, (1.0, 1.0, 1.0))
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eps, module.momentum = 1e-3, 0.01  # Keras calls the latter 0.99

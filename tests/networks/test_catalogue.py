@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from networks.published import robustbench_wrn, stored
+
+from realistic_tta.cli import main
+from realistic_tta.errors import NetworkError, SettingError
+from realistic_tta.networks.catalogue import (
+    NETWORKS,
+    build,
+    networks_folder,
+    on_disk,
+    outline,
+    size,
+)
+from realistic_tta.networks.checkpoints import load_network
+
+SIZES = {  # parameters and BatchNorm layers, as published
+    "wrn-28-10-standard": (36_479_194, 25),
+    "resnext-29-augmix": (6_900_132, 31),
+    "wrn-40-2-augmix": (2_243_546, 37),
+    "resnet-50-torchvision": (25_557_032, 53),
+    "resnet-50-keras": (25_557_032, 53),
+    "resnet-20": (269_722, 19),
+    "wrn-16-2": (691_674, 13),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path))
+    return tmp_path / "networks"
+
+
+def test_every_network_has_the_published_size() -> None:
+    assert {name: size(outline(name)) for name in NETWORKS} == SIZES
+
+
+@pytest.mark.parametrize("name", ["resnet-20", "wrn-16-2", "wrn-40-2-augmix", "resnext-29-augmix"])
+def test_networks_are_built_with_any_number_of_classes(name: str) -> None:
+    network = build(name, classes=7).eval()
+    with torch.no_grad():
+        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 7)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    told = 'unknown network "wrn-28-10"; did you mean "wrn-28-10-standard"'
+    with pytest.raises(SettingError, match=told):
+        build("wrn-28-10")
+
+
+def test_networks_are_looked_for_in_the_cache_unless_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert networks_folder() == folder
+    monkeypatch.delenv("RTTA_DATA")
+    assert networks_folder() == Path.home() / ".cache" / "realistic-tta" / "networks"
+
+
+def test_a_network_on_disk_is_loaded_by_its_name_alone(folder: Path) -> None:
+    """RobustBench's own folders are understood."""
+    with pytest.raises(NetworkError, match=r"wrn-40-2-augmix is not on disk.*AugMix_WRN"):
+        load_network("wrn-40-2-augmix")
+    path = folder / "cifar10" / "corruptions" / "Hendrycks2020AugMix_WRN.pt"
+    path.parent.mkdir(parents=True)
+    torch.save({"state_dict": stored(robustbench_wrn(40, 2, 10), "module.")}, path)
+    assert on_disk("wrn-40-2-augmix") == path
+    assert load_network("wrn-40-2-augmix").state_dict()["conv1.weight"].unique().tolist() == [0]
+
+
+def test_the_command_lists_what_is_there_and_where_the_rest_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.mkdir()
+    (folder / "resnet-20.safetensors").touch()
+    assert main(["networks"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[: 1 + 7]}
+    assert lines.keys() == {"network", *NETWORKS}
+    assert lines["resnet-20"].endswith(f"269,722  19  {folder / 'resnet-20.safetensors'}")
+    standard = lines["wrn-28-10-standard"]
+    assert "36,479,194  25  no; RobustBench, Standard: https://drive" in standard
+
+
+def test_the_command_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["networks", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["folder"] == str(folder)
+    found = {row["name"]: (row["parameters"], row["batch_norms"]) for row in facts["networks"]}
+    assert found == SIZES
+    assert all(row["on_disk"] is None for row in facts["networks"])
