@@ -7,6 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from realistic_tta.datasets import commands as data
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
@@ -16,6 +18,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     _add_momentum(commands)
+    data.add_commands(commands)
     arguments = parser.parse_args(words)
     if arguments.version:
         from realistic_tta import __version__
