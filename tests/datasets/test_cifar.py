@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import published
 import pytest
+from PIL import Image
 
 from realistic_tta.datasets import cifar
 from realistic_tta.datasets.cifar import load_cifar
@@ -176,7 +177,7 @@ def test_what_is_wrong_is_named(
 
 def test_a_sheet_of_another_width_is_named(tmp_path: Path) -> None:
     source = published.write_row_sheets(tmp_path / "package", IMAGES, LABELS)
-    wide = published.Image.new("RGB", (1000, 13))
+    wide = Image.new("RGB", (1000, 13))
     wide.save(source / "test_batch.png")
     with pytest.raises(DataError, match=r"test_batch.png is 1000 pixels wide; expected 1024"):
         load_cifar("cifar10", "test", source, cache=tmp_path / "cache")
