@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CORRUPTIONS
+from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CIFAR100_CLASSES, CORRUPTIONS
 
 Pixels = NDArray[np.uint8]
 
@@ -85,9 +85,6 @@ def write_cifar10(folder: Path, images: Pixels, labels: list[int]) -> Path:
     (folder / "test_batch").write_bytes(batch(images, labels))
     (folder / "batches.meta").write_bytes(names("label_names", CIFAR10_CLASSES))
     return folder
-
-
-CIFAR100_CLASSES = tuple(f"class_{number}" for number in range(100))
 
 
 def write_cifar100(folder: Path, images: Pixels, labels: list[int]) -> Path:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from realistic_tta.datasets.catalogue import (
+    CIFAR10_CLASSES,
+    CIFAR100_CLASSES,
     CORRUPTIONS,
     DATASETS,
     EXTRA_CORRUPTIONS,
@@ -19,6 +21,14 @@ def test_fifteen_corruptions_and_four_more() -> None:
     assert CORRUPTIONS[0] == "gaussian_noise"
     assert CORRUPTIONS[-1] == "jpeg_compression"
     assert len({*CORRUPTIONS, *EXTRA_CORRUPTIONS}) == 19
+
+
+def test_classes_are_as_many_as_the_names_and_in_the_official_order() -> None:
+    """Both official lists are alphabetical."""
+    assert len(CIFAR10_CLASSES) == DATASETS["cifar10"].classes
+    assert len(set(CIFAR100_CLASSES)) == DATASETS["cifar100"].classes
+    assert list(CIFAR10_CLASSES) == sorted(CIFAR10_CLASSES)
+    assert list(CIFAR100_CLASSES) == sorted(CIFAR100_CLASSES)
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -8,6 +8,7 @@ import published
 import pytest
 
 from realistic_tta.datasets.imagenet_c import CorruptedFiles, open_imagenet_c
+from realistic_tta.datasets.images import LabelledImages
 from realistic_tta.errors import DataError
 
 CORRUPTIONS = ("fog", "contrast")
@@ -80,16 +81,20 @@ def test_a_list_chooses_images_and_their_order(folder: Path, tmp_path: Path, pre
 
 
 def test_without_an_index_the_label_is_the_place_among_all_thousand(tmp_path: Path) -> None:
+    """Also where the list does not name them all."""
     for number in range(1000):
-        inner = tmp_path / "fog" / "1" / f"n{number:08}"
+        inner = tmp_path / "folders" / "fog" / "1" / f"n{number:08}"
         inner.mkdir(parents=True)
         (inner / "val.JPEG").touch()
+    (tmp_path / "archives").mkdir()
+    published.pack(tmp_path / "folders" / "fog", tmp_path / "archives" / "weather.tar")
     listed = tmp_path / "list.txt"
     listed.write_text("n00000997/val.JPEG\nn00000003/val.JPEG\n")
-    found = open_imagenet_c(tmp_path, listed=listed, corruptions=("fog",))
-    part = found.part("fog", 1)
-    assert part.labels.tolist() == [997, 3]
-    assert len(part.classes) == 1000
+    for source in (tmp_path / "folders", tmp_path / "archives"):
+        found = open_imagenet_c(source, listed=listed, corruptions=("fog",))
+        part: LabelledImages = found.part("fog", 1)
+        assert part.labels.tolist() == [997, 3]
+        assert len(part.classes) == 1000
 
 
 def test_fewer_classes_need_an_index(folder: Path) -> None:

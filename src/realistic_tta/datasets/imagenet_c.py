@@ -1,13 +1,13 @@
 """ImageNet-C as published: corruption/severity/wnid/name.JPEG, 224 px, decoded when asked for.
 
-Read from folders, or in place from the archives noise.tar, blur.tar, weather.tar, digital.tar. The
-images are 224 px already: they are never resized (resizing again costs 3 points of error).
+Read from folders, or in place from the archives noise.tar, blur.tar, weather.tar, digital.tar
+(imagenet_places.py). The images are 224 px already: they are never resized (resizing again costs
+3 points of error).
 """
 
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,11 @@ from PIL import Image
 from realistic_tta.errors import DataError, unknown
 
 from .catalogue import CORRUPTIONS, SEVERITIES
-from .files import damaged
+from .imagenet_places import Folders, Found, Place, open_archives
 from .stored import Span, check_severity
 
 SIDE = 224
 CLASSES = 1000
-GZIP = b"\x1f\x8b"
-
-Part = tuple[str, int]  # corruption, severity
-Found = dict[str, Span]  # wnid/name.JPEG -> where it lies
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +54,10 @@ class CorruptedFiles:
     """
 
     source: Path
+    place: Place
     corruptions: tuple[str, ...]
     listed: tuple[str, ...] | None = None
     class_index: Mapping[str, int] | None = None
-    archived: dict[Part, Found] | None = None  # of archives; folders are listed when asked for
     severities: tuple[int, ...] = SEVERITIES
 
     def part(self, corruption: str, severity: int) -> JpegImages:
@@ -70,17 +66,14 @@ class CorruptedFiles:
             raise DataError(unknown("corruption", corruption, self.corruptions))
         check_severity(severity, self.severities)
         where = f"{self.source}: {corruption}/{severity}"
-        if self.archived is None:
-            found = _list_folder(_folder_of(self.source, corruption) / str(severity))
-        else:
-            found = self.archived.get((corruption, severity), {})
-        if not found:
+        found = self.place.find(corruption, severity, self.listed)
+        if not found.wnids:
             raise DataError(f"{where}: no images found; expected wnid/name.JPEG")
-        index = _class_index(where, found, self.class_index)
+        index = _class_index(where, found.wnids, self.class_index)
         chosen = _choose(where, found, self.listed)
         labels = np.array([index[path.split("/")[0]] for path in chosen], dtype=np.int64)
         classes = tuple(sorted(index, key=lambda wnid: index[wnid]))
-        return JpegImages(tuple(found[path] for path in chosen), labels, classes)
+        return JpegImages(tuple(found.images[path] for path in chosen), labels, classes)
 
 
 def open_imagenet_c(
@@ -100,14 +93,19 @@ def open_imagenet_c(
     """
     if not source.is_dir():
         raise DataError(f"{source}: no such folder; expected ImageNet-C folders or archives in it")
-    missing = [name for name in corruptions if not _has_folder(source, name)]
-    archived = None
-    if missing and len(missing) == len(corruptions):
-        archived = _read_archives(source, corruptions)
-    elif missing:
-        raise DataError(f"{source}: the folder {missing[0]} is missing; others are there")
     names = None if listed is None else read_list(listed)
-    return CorruptedFiles(source, tuple(corruptions), names, class_index, archived)
+    place = _place(source, corruptions, names)
+    return CorruptedFiles(source, place, tuple(corruptions), names, class_index)
+
+
+def _place(source: Path, corruptions: Sequence[str], names: tuple[str, ...] | None) -> Place:
+    folders = Folders(source)
+    missing = [name for name in corruptions if not folders.has(name)]
+    if not missing:
+        return folders
+    if len(missing) < len(corruptions):
+        raise DataError(f"{source}: the folder {missing[0]} is missing; others are there")
+    return open_archives(source, corruptions, names)
 
 
 def read_list(path: Path) -> tuple[str, ...]:
@@ -143,70 +141,9 @@ def decode(span: Span) -> NDArray[np.uint8]:
     return image
 
 
-def _has_folder(source: Path, corruption: str) -> bool:
-    return any(path.is_dir() for path in _candidates(source, corruption))
-
-
-def _folder_of(source: Path, corruption: str) -> Path:
-    return next(path for path in _candidates(source, corruption) if path.is_dir())
-
-
-def _candidates(source: Path, corruption: str) -> list[Path]:
-    """Beside the others, or inside its group: noise/gaussian_noise."""
-    return [source / corruption, *sorted(source.glob(f"*/{corruption}"))]
-
-
-def _list_folder(folder: Path) -> Found:
-    return {
-        f"{path.parent.name}/{path.name}": Span(path, 0, path.stat().st_size, str(path))
-        for path in sorted(folder.glob("*/*.JPEG"))
-    }
-
-
-def _read_archives(source: Path, corruptions: Sequence[str]) -> dict[Part, Found]:
-    archives = sorted(source.glob("*.tar"))
-    parts: dict[Part, Found] = {}
-    for archive in archives:
-        _index_archive(archive, parts)
-    there = {corruption for corruption, _ in parts}
-    for name in corruptions:
-        if name not in there:
-            found = ", ".join([*sorted(there), *(path.name for path in archives)]) or "nothing"
-            raise DataError(
-                f"{source}: {name} is missing; found {found}. "
-                "Expected its folder, or the archive that holds it"
-            )
-    return parts
-
-
-def _index_archive(archive: Path, parts: dict[Part, Found]) -> None:
-    """Notes where each image begins, in an archive that can be read from anywhere."""
-    with archive.open("rb") as file:
-        if file.read(2) == GZIP:
-            raise DataError(
-                f"{archive}: compressed, so that single images cannot be read from it; "
-                "unpack it into this folder (`rtta data unpack imagenet-c`, or tar -xf)"
-            )
-    try:
-        with tarfile.open(archive, "r:") as tar:
-            while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # 750,000 would fill the memory
-                _note(archive, member, parts)
-    except tarfile.TarError as error:
-        raise damaged(archive, error) from error
-
-
-def _note(archive: Path, member: tarfile.TarInfo, parts: dict[Part, Found]) -> None:
-    names = member.name.split("/")[-4:]  # corruption, severity, wnid, name
-    if not member.isfile() or len(names) < 4 or not names[1].isdigit():
-        return
-    corruption, severity, wnid, name = names
-    span = Span(archive, member.offset_data, member.size, f"{archive}:{member.name}")
-    parts.setdefault((corruption, int(severity)), {})[f"{wnid}/{name}"] = span
-
-
-def _class_index(where: str, found: Found, given: Mapping[str, int] | None) -> Mapping[str, int]:
-    wnids = sorted({path.split("/")[0] for path in found})
+def _class_index(
+    where: str, wnids: list[str], given: Mapping[str, int] | None
+) -> Mapping[str, int]:
     if given is not None:
         unlisted = [wnid for wnid in wnids if wnid not in given]
         if unlisted:
@@ -222,11 +159,11 @@ def _class_index(where: str, found: Found, given: Mapping[str, int] | None) -> M
 
 def _choose(where: str, found: Found, listed: tuple[str, ...] | None) -> tuple[str, ...]:
     if listed is None:
-        return tuple(sorted(found))
-    missing = [path for path in listed if path not in found]
+        return tuple(sorted(found.images))
+    missing = [path for path in listed if path not in found.images]
     if missing:
         raise DataError(
             f"{where}: {len(missing)} of {len(listed)} listed images are missing, "
-            f"the first is {missing[0]}; found {len(found)} images"
+            f"the first is {missing[0]}"
         )
     return listed
