@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {"datasets": {"numpy", "PIL", "cv2", "scipy"}}
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {"networks": {"safetensors"}}
-FREE = {"__init__", "__main__", "cli"}  # the doors; they may know everything
+FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 
 def part_of(path: Path) -> str:

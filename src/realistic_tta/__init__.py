@@ -3,6 +3,7 @@
 from importlib.metadata import version as _version
 
 from .errors import (
+    DataError,
     ForwardError,
     InputError,
     NetworkError,
@@ -21,6 +22,7 @@ __version__ = _version("realistic-tta")
 __all__ = [
     "METHODS",
     "AdaptedNetwork",
+    "DataError",
     "ForwardError",
     "InputError",
     "LayerReport",

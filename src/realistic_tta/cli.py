@@ -1,13 +1,14 @@
-"""The command line: words into calls. `rtta --help` lists the commands."""
+"""The command line: words into calls. `rtta --help` lists the commands; each is in commands/."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
-from realistic_tta.networks.commands import add_commands as add_networks
+from .commands import corrupt, data, momentum, networks, train
+
+COMMANDS = (momentum, data, corrupt, networks, train)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -17,8 +18,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    _add_momentum(commands)
-    add_networks(commands)
+    for command in COMMANDS:
+        command.add_commands(commands)
     arguments = parser.parse_args(words)
     if arguments.version:
         from realistic_tta import __version__
@@ -28,61 +29,19 @@ def main(words: Sequence[str] | None = None) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 2
+    return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         arguments.run(arguments)
-    except ValueError as error:
+    except (ValueError, ModuleNotFoundError) as error:
         print(f"rtta: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("rtta: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
     return 0
-
-
-def _add_momentum(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    momentum = commands.add_parser(
-        "momentum",
-        help="the TEMA momentum for a batch size, and why",
-        description="Chooses the TEMA momentum by class diversity (paper, Eq. 5).",
-    )
-    momentum.add_argument("--classes", type=int, required=True, metavar="K")
-    momentum.add_argument(
-        "--source-batch-size", type=int, default=128, metavar="N", help="of the training (128)"
-    )
-    momentum.add_argument("--batch-size", type=int, required=True, metavar="N", help="at test time")
-    momentum.add_argument("--json", action="store_true", help="for machines")
-    momentum.set_defaults(run=_momentum)
-
-
-def _momentum(arguments: argparse.Namespace) -> None:
-    from realistic_tta.statistics.class_diversity import class_diversity
-    from realistic_tta.statistics.momentum import CANDIDATES, choose_momentum, momentum_objective
-
-    numbers = (arguments.classes, arguments.source_batch_size, arguments.batch_size)
-    candidates = [momentum_objective(momentum, *numbers) for momentum in CANDIDATES]
-    chosen = choose_momentum(*numbers)
-    source_diversity = class_diversity(arguments.classes, arguments.source_batch_size)
-    if arguments.json:
-        facts = {
-            "classes": arguments.classes,
-            "source_batch_size": arguments.source_batch_size,
-            "batch_size": arguments.batch_size,
-            "source_class_diversity": source_diversity,
-            "candidates": [candidate._asdict() for candidate in candidates],
-            "momentum": chosen,
-        }
-        print(json.dumps(facts, indent=2))
-        return
-    print(
-        f"A training batch of {arguments.source_batch_size} holds {source_diversity:.2f} of "
-        f"{arguments.classes} classes; a test batch of {arguments.batch_size} holds "
-        f"{class_diversity(arguments.classes, arguments.batch_size):.2f}."
-    )
-    print("Averaged with momentum m, the test statistics cover:\n")
-    print(f"{'m':>7}{'images':>9}{'classes':>10}{'objective':>12}")
-    for candidate in candidates:
-        mark = "  <- chosen" if candidate.momentum == chosen else ""
-        print(
-            f"{candidate.momentum:>7g}{candidate.expanded_scope:>9}"
-            f"{candidate.class_diversity:>10.2f}{candidate.objective:>12.4f}{mark}"
-        )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ RealisticTTAError
     InputError      (ValueError)    a batch that cannot be predicted
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state_dict that does not belong to this network and method
+    DataError       (ValueError)    a data set that is missing, damaged or of another layout
 
 Whichever is raised, every statistic is as it was before the call.
 """
@@ -38,6 +39,10 @@ class ForwardError(RealisticTTAError, RuntimeError):
 
 class StateError(RealisticTTAError, ValueError):
     """A state_dict that does not belong to this network and method."""
+
+
+class DataError(RealisticTTAError, ValueError):
+    """A data set that is missing, damaged or of another layout."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -7,13 +7,19 @@ import pytest
 from datasets.pictures import flat, pictures
 
 from realistic_tta import SettingError
-from realistic_tta.datasets.corruptions import EXTRA_NAMES, NAMES, corrupt
+from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
+from realistic_tta.datasets.corruptions import corrupt
+from realistic_tta.datasets.corruptions.catalogue import FUNCTIONS
 
-ALL = (*NAMES, *EXTRA_NAMES)
+ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 
 # Whose published parameters do not grow with the severity at every step: they trade one kind of
 # damage for another (glass: rounds for blur; elastic: bending for tearing), or turn (saturate).
 NOT_MONOTONE = {"glass_blur", "frost", "elastic_transform", "saturate", "spatter"}
+
+
+def test_every_published_name_has_its_function() -> None:
+    assert tuple(FUNCTIONS) == ALL
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -18,14 +18,14 @@ from scipy.ndimage import zoom as scipy_zoom
 
 from realistic_tta.datasets.corruptions import blur, digital, noise, weather
 from realistic_tta.datasets.corruptions.colour import from_hsv, to_hsv
-from realistic_tta.datasets.corruptions.images import (
+from realistic_tta.datasets.corruptions.parameters import PARAMETERS
+from realistic_tta.datasets.corruptions.pixels import (
     Bytes,
     motion_blur,
     motion_weights,
     to_bytes,
     zoom,
 )
-from realistic_tta.datasets.corruptions.parameters import PARAMETERS
 
 
 def generator(seed: int = 0) -> np.random.Generator:

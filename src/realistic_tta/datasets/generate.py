@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import SettingError
 
-from .corruptions import NAMES, corrupt
+from .catalogue import CORRUPTIONS, SEVERITIES
+from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS
-from .corruptions.images import Bytes
+from .corruptions.pixels import Bytes
+from .stored import ABOUT
 
 PIECE = 250  # images; fixed, because every piece has its own generator
-PLAN = "corruptions.json"
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ def generate(
     labels: NDArray[np.int64],
     out: Path,
     *,
-    names: Sequence[str] = NAMES,
-    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    names: Sequence[str] = CORRUPTIONS,
+    severities: Sequence[int] = SEVERITIES,
     seed: int = 0,
     workers: int = 1,
     report: Callable[[Progress], None] = lambda _: None,
@@ -142,7 +143,7 @@ def _check_plan(out: Path, images: Bytes, severities: Sequence[int], seed: int) 
     """Writes down what the folder holds, or raises if it holds something else."""
     digest = hashlib.sha256(images.tobytes()).hexdigest()
     plan = {"images": len(images), "severities": list(severities), "seed": seed, "clean": digest}
-    file = out / PLAN
+    file = out / ABOUT
     if file.exists():
         found: Any = json.loads(file.read_text())
         if found != plan:

@@ -4,6 +4,6 @@
 published parameters in parameters.py.
 """
 
-from .catalogue import EXTRA_NAMES, NAMES, corrupt
+from .catalogue import corrupt
 
-__all__ = ["EXTRA_NAMES", "NAMES", "corrupt"]
+__all__ = ["corrupt"]

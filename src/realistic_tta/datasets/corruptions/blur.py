@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from .images import Bytes, Numbers, to_bytes, to_numbers, zoom
-from .images import motion_blur as smear
+from .pixels import Bytes, Numbers, to_bytes, to_numbers, zoom
+from .pixels import motion_blur as smear
 
 
 def defocus_blur(

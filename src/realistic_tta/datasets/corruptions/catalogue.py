@@ -9,8 +9,8 @@ import numpy as np
 from realistic_tta.errors import SettingError, unknown
 
 from . import blur, digital, noise, weather
-from .images import Bytes
 from .parameters import PARAMETERS
+from .pixels import Bytes
 
 FUNCTIONS: dict[str, Callable[..., Bytes]] = {
     "gaussian_noise": noise.gaussian_noise,
@@ -33,8 +33,6 @@ FUNCTIONS: dict[str, Callable[..., Bytes]] = {
     "spatter": weather.spatter,
     "saturate": digital.saturate,
 }
-NAMES = tuple(FUNCTIONS)[:15]  # in the order of every benchmark
-EXTRA_NAMES = tuple(FUNCTIONS)[15:]  # customary for validation
 
 
 def corrupt(images: Bytes, name: str, severity: int, generator: np.random.Generator) -> Bytes:

@@ -11,7 +11,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from .colour import from_hsv, to_hsv
-from .images import Bytes, Numbers, to_bytes, to_numbers
+from .pixels import Bytes, Numbers, to_bytes, to_numbers
 
 
 def contrast(images: Bytes, factor: float, *, generator: np.random.Generator) -> Bytes:  # noqa: ARG001

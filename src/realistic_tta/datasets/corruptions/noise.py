@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .images import Bytes, to_bytes, to_numbers
+from .pixels import Bytes, to_bytes, to_numbers
 
 
 def gaussian_noise(images: Bytes, sigma: float, *, generator: np.random.Generator) -> Bytes:

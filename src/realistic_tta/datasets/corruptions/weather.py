@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from .colour import from_hsv, to_hsv
-from .images import Bytes, Numbers, motion_blur, to_bytes, to_numbers, zoom
+from .pixels import Bytes, Numbers, motion_blur, to_bytes, to_numbers, zoom
 
 FROST_PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 

