@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import random_images, write_row_sheets
+
+from realistic_tta.cli import main
+from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, EXTRA_CORRUPTIONS
+from realistic_tta.datasets.stored import open_cifar_c
+
+LABELS = list(range(10)) * 2
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Clean images where the command is told to look; its cache stays in the test's folder."""
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
+    return write_row_sheets(tmp_path / "sheets", random_images(20), LABELS)
+
+
+def run(source: Path, out: Path, *more: str) -> int:
+    common = ["corrupt", "cifar10", "--source", str(source), "--out", str(out), "--workers", "1"]
+    return main([*common, *more])
+
+
+def test_what_it_writes_is_read_by_the_loader(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert (
+        run(source, out, "--severity", "2,5", "--corruptions", "fog,contrast", "--images", "8") == 0
+    )
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(out)
+    assert "1 of 2  fog" in printed.err
+    stored = open_cifar_c(out, CIFAR10_CLASSES, corruptions=("fog", "contrast"))
+    assert stored.severities == (2, 5)
+    part = stored.part("fog", 5)
+    assert part.images.shape == (8, 32, 32, 3)
+    assert part.labels.tolist() == LABELS[:8]
+    assert np.any(part.images != stored.part("fog", 2).images)
+
+
+def test_the_extra_corruptions_by_one_word(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(source, out, "--severity", "5", "--corruptions", "extra", "--images", "2") == 0
+    assert {file.stem for file in out.glob("*.npy")} == {*EXTRA_CORRUPTIONS, "labels"}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("--severity", "five"), 'severity is "five"; expected numbers'),
+        (("--severity", "6"), "severity is 6; expected 1, 2, 3, 4 or 5"),
+        (("--corruptions", "fogg"), 'unknown corruption "fogg"; did you mean "fog"'),
+    ],
+)
+def test_wrong_words_are_answered_and_nothing_is_written(
+    source: Path,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    answer: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(source, tmp_path / "out", *words) == 1
+    assert answer in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from published import Pixels, write_row_sheets
+
+from realistic_tta import adapt
+from realistic_tta.cli import main
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.networks.checkpoints import load_network
+
+
+def shaded() -> tuple[Pixels, list[int]]:
+    """256 images, the class told by the shade."""
+    labels = np.arange(256) % 10
+    noise = np.random.default_rng(0).integers(0, 12, (256, 32, 32, 3))
+    return (noise + 24 * labels[:, None, None, None]).astype(np.uint8), labels.tolist()
+
+
+def test_training_ends_with_a_network_and_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Interrupted in between, resumed by the same words; loaded by name, and adapted."""
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
+    source = write_row_sheets(tmp_path / "sheets", *shaded())
+    words = ["train", "--arch", "resnet-20", "--epochs", "4", "--source", str(source)]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert "epoch 4 of 4: loss" in printed.err
+    assert "% wrong on clean test images" in printed.out
+    folder = tmp_path / "data" / "networks"
+    card = json.loads((folder / "resnet-20.json").read_text())
+    assert card["source_batch_size"] == 128
+    assert set(card["error_by_corruption"]) == set(CORRUPTIONS)
+    assert card["recipe"]["epochs"] == 4
+    network = load_network("resnet-20")
+    assert torch.isfinite(adapt(network)(torch.rand(4, 3, 32, 32))).all()
+    assert main(words) == 0  # nothing left to train: the same network again
+    assert "epoch" not in capsys.readouterr().err
+    again = load_network("resnet-20").state_dict()
+    assert all(torch.equal(again[name], value) for name, value in network.state_dict().items())
+
+
+def test_an_unknown_network_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
+    source = write_row_sheets(tmp_path / "sheets", *shaded())
+    assert main(["train", "--arch", "resnet20", "--source", str(source)]) == 1
+    assert 'unknown network "resnet20"; did you mean "resnet-20"' in capsys.readouterr().err
