@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_a_simple_task_is_learnt(tmp_path: Path) -> None:
     assert not network.training
     with torch.no_grad():
         assert (network(images / 255).argmax(1) == labels).all()
+
+
+def test_augmix_is_learnt_from_too(tmp_path: Path) -> None:
+    images, labels = data()
+    recipe = dataclasses.replace(RECIPE, augmix=True, epochs=8)
+    network = train(build(), images, labels, recipe, checkpoint=tmp_path / "checkpoint.pt")
+    with torch.no_grad():
+        assert (network(images / 255).argmax(1) == labels).float().mean() > 0.9
 
 
 class Stop(Exception):  # noqa: N818 - not an error

@@ -27,6 +27,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     train.add_argument("--data", choices=("cifar10", "cifar100"), default="cifar10")
     train.add_argument("--arch", default="resnet-20", help="resnet-20 or wrn-16-2 (resnet-20)")
+    train.add_argument("--augmix", action="store_true", help="as the paper's CIFAR-100 network")
     train.add_argument("--epochs", type=int, default=40)
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--source", type=Path, help="the clean images; see `rtta data`")
@@ -48,9 +49,10 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     clean = load_cifar(arguments.data, "train", arguments.source)
-    recipe = Recipe(epochs=arguments.epochs, seed=arguments.seed)
+    recipe = Recipe(epochs=arguments.epochs, seed=arguments.seed, augmix=arguments.augmix)
     torch.manual_seed(recipe.seed)
-    name = arguments.arch if arguments.data == "cifar10" else f"{arguments.arch}-{arguments.data}"
+    others = (arguments.data != "cifar10") * [arguments.data] + arguments.augmix * ["augmix"]
+    name = "-".join([arguments.arch, *others])
     out = arguments.out or networks_folder()
     network = train(
         build(arguments.arch, len(clean.classes)),

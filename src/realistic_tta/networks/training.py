@@ -1,8 +1,8 @@
 """Trains a source network: one-cycle SGD on clean images, resumable to the bit after each epoch.
 
-The recipe knows nothing of the test corruptions: flips and crops only, so that the shift they bring
-is a shift. The network that comes out is the average of its weights over the last steps, with
-BatchNorm statistics measured again on clean training images.
+The recipe knows nothing of the test corruptions: flips and crops, and AugMix if asked for, so that
+the shift they bring is a shift. The network that comes out is the average of its weights over the
+last steps, with BatchNorm statistics measured again on clean training images.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .augmix import augmix
+
 
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained.
 
     batch_size is what `adapt` calls source_batch_size. averaging: weight that the average of the
-    weights keeps at each step.
+    weights keeps at each step. augmix: mix every image with chains of operations on itself.
     """
 
     epochs: int = 40
@@ -34,6 +36,7 @@ class Recipe:
     label_smoothing: float = 0.1
     averaging: float = 0.999
     padding: int = 4
+    augmix: bool = False
     seed: int = 0
 
 
@@ -126,7 +129,8 @@ def _epoch(
     losses, wrong = 0.0, 0
     for batch in batches:
         truth = labels[batch]
-        logits = network(_floats(augment(images[batch], recipe.padding, generator)))
+        views = augment(images[batch], recipe.padding, generator)
+        logits = network(_floats(augmix(views, generator) if recipe.augmix else views))
         loss = functional.cross_entropy(logits, truth, label_smoothing=recipe.label_smoothing)
         parts["optimizer"].zero_grad()
         loss.backward()
@@ -155,7 +159,7 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def _floats(images: Tensor) -> Tensor:
-    return images.to(torch.float32).div_(255).contiguous(memory_format=torch.channels_last)
+    return (images.to(torch.float32) / 255).contiguous(memory_format=torch.channels_last)
 
 
 def _save(checkpoint: Path, parts: dict[str, Any], recipe: Recipe, epochs_done: int) -> None:
