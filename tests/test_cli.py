@@ -40,6 +40,25 @@ def test_bad_numbers_are_answered_and_the_exit_code_says_so(
     assert "batch_size is 0; expected a count of 1 or more" in capsys.readouterr().err
 
 
+def test_a_missing_package_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "realistic_tta.datasets.cifar", None)
+    assert main(["corrupt", "cifar10", "--out", "nowhere"]) == 1
+    assert "pip install 'realistic-tta[data]'" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("realistic_tta.datasets.cifar.load_cifar", interrupt)
+    assert main(["corrupt", "cifar10", "--out", "nowhere"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
 def test_help_version_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == __version__

@@ -35,8 +35,14 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         arguments.run(arguments)
-    except (ValueError, ModuleNotFoundError) as error:
+    except ValueError as error:
         print(f"rtta: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        print(
+            f"rtta: {error.name} is not installed; pip install 'realistic-tta[data]' brings it",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print("rtta: interrupted; the same command goes on where it stopped", file=sys.stderr)
