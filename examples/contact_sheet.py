@@ -2,8 +2,8 @@
 
     python examples/contact_sheet.py --source FOLDER --out docs/images/corruptions.png
 
-FOLDER holds CIFAR-10, as `rtta data get cifar10` leaves it. Rows are corruptions, columns severities
-1 to 5, for two test images.
+FOLDER holds CIFAR-10, as `rtta data get cifar10` leaves it. Rows are corruptions, columns
+severities 1 to 5, for two test images.
 """
 
 from __future__ import annotations
