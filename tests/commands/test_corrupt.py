@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from published import random_images, write_row_sheets
 
 from realistic_tta.cli import main
@@ -34,7 +35,8 @@ def test_what_it_writes_is_read_by_the_loader(
     )
     printed = capsys.readouterr()
     assert printed.out.strip() == str(out)
-    assert "1 of 2  fog" in printed.err
+    assert "fog" in printed.err
+    assert "100 %" in printed.err
     stored = open_cifar_c(out, CIFAR10_CLASSES, corruptions=("fog", "contrast"))
     assert stored.severities == (2, 5)
     part = stored.part("fog", 5)
@@ -67,3 +69,17 @@ def test_wrong_words_are_answered_and_nothing_is_written(
     assert run(source, tmp_path / "out", *words) == 1
     assert answer in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_photographs_become_imagenet_c(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photographs = tmp_path / "val"
+    photographs.mkdir()
+    for label in range(3):
+        Image.fromarray(random_images(1, 224)[0]).save(photographs / f"{label:04d}.png")
+    words = ["--severity", "3", "--corruptions", "pixelate", "--images", "2", "--workers", "1"]
+    assert main(["corrupt", "imagenet", "--out", str(tmp_path / "out"), *words]) == 1
+    assert "imagenet needs --source" in capsys.readouterr().err
+    where = ["--source", str(photographs), "--out", str(tmp_path / "out")]
+    assert main(["corrupt", "imagenet", *where, *words]) == 0
+    written = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.JPEG"))
+    assert written == ["pixelate/3/0000/0000.JPEG", "pixelate/3/0001/0001.JPEG"]

@@ -6,17 +6,21 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from realistic_tta.datasets.generate import Progress
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `corrupt`."""
     corrupt = commands.add_parser(
         "corrupt",
-        help="write CIFAR-10-C or CIFAR-100-C anew, from the clean images",
-        description="Corrupts the test images and writes them as CIFAR-10-C is: one .npy a "
-        "corruption. The same seed gives the same bytes; interrupted, the same command goes on.",
+        help="write CIFAR-10-C, CIFAR-100-C or ImageNet-C anew, from the clean images",
+        description="Corrupts the test images and writes them in the published layout. "
+        "The same seed gives the same bytes; interrupted, the same command goes on.",
     )
-    corrupt.add_argument("data", choices=("cifar10", "cifar100"))
+    corrupt.add_argument("data", choices=("cifar10", "cifar100", "imagenet"))
     corrupt.add_argument("--out", type=Path, required=True, metavar="DIR")
     corrupt.add_argument("--severity", default="1,2,3,4,5", metavar="LIST", help="1,2,3,4,5")
     corrupt.add_argument(
@@ -31,32 +35,46 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _corrupt(arguments: argparse.Namespace) -> None:
     from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
-    from realistic_tta.datasets.cifar import load_cifar
-    from realistic_tta.datasets.generate import Progress, generate
 
     groups = {"all": CORRUPTIONS, "extra": EXTRA_CORRUPTIONS}
-    names = groups.get(arguments.corruptions) or arguments.corruptions.split(",")
+    how: dict[str, Any] = {
+        "names": groups.get(arguments.corruptions) or arguments.corruptions.split(","),
+        "severities": _whole_numbers(arguments.severity),
+        "seed": arguments.seed,
+        "workers": arguments.workers,
+        "report": _report,
+    }
+    write = _photographs if arguments.data == "imagenet" else _arrays
+    write(arguments, how)
+    print(arguments.out)
+
+
+def _arrays(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
+    from realistic_tta.datasets.cifar import load_cifar
+    from realistic_tta.datasets.generate import generate
+
     clean = load_cifar(arguments.data, "test", arguments.source)
     count = arguments.images or len(clean)
+    generate(clean.images[:count], clean.labels[:count], arguments.out, **how)
 
-    def report(progress: Progress) -> None:
-        place = f"{names.index(progress.name) + 1} of {len(names)}"
+
+def _photographs(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
+    from realistic_tta.datasets.generate_photographs import generate_photographs
+    from realistic_tta.datasets.imagenet import Photographs, open_imagenet
+
+    if arguments.source is None:
+        raise ValueError("imagenet needs --source, a folder with the validation photographs")
+    clean = open_imagenet(arguments.source)
+    count = arguments.images or len(clean)
+    few = Photographs(clean.files[:count], clean.labels[:count], clean.classes)
+    generate_photographs(few, arguments.out, **how)
+
+
+def _report(progress: Progress) -> None:
+    end = "\n" if progress.done == progress.pieces else "\r"
+    if end == "\n" or sys.stderr.isatty():
         share = 100 * progress.done / progress.pieces
-        end = "\n" if progress.done == progress.pieces else "\r"
-        if end == "\n" or sys.stderr.isatty():
-            print(f"{place:>8}  {progress.name:<18}{share:5.0f} %", end=end, file=sys.stderr)
-
-    generate(
-        clean.images[:count],
-        clean.labels[:count],
-        arguments.out,
-        names=names,
-        severities=_whole_numbers(arguments.severity),
-        seed=arguments.seed,
-        workers=arguments.workers,
-        report=report,
-    )
-    print(arguments.out)
+        print(f"{progress.name:<32}{share:5.0f} %", end=end, file=sys.stderr)
 
 
 def _whole_numbers(words: str) -> tuple[int, ...]:

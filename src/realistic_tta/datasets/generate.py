@@ -27,7 +27,7 @@ from realistic_tta.errors import SettingError
 
 from .catalogue import CORRUPTIONS, SEVERITIES
 from .corruptions import corrupt
-from .corruptions.catalogue import FUNCTIONS
+from .corruptions.catalogue import FUNCTIONS, check
 from .corruptions.pixels import Bytes
 from .stored import ABOUT
 
@@ -85,14 +85,15 @@ def generate(
     if len(images) != len(labels):
         raise SettingError(f"{len(images)} images came with {len(labels)} labels; expected as many")
     for name in names:  # before hours of work, not after
-        corrupt(images[:1], name, severities[0], np.random.default_rng(0))
+        for severity in severities:
+            check(name, severity)
     out.mkdir(parents=True, exist_ok=True)
     _check_plan(out, images, severities, seed)
     _write(out / "labels.npy", np.tile(labels, len(severities)))
     job = _Job(out / "clean.npy", out, tuple(severities), seed)
     _write(job.clean, images)
     missing = [name for name in names if not (out / f"{name}.npy").exists()]
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker) as pool:
         for name in missing:
             _generate_one(pool, job, name, report)
     job.clean.unlink()
@@ -126,7 +127,7 @@ def _make(piece: _Piece) -> None:
     target.flush()
 
 
-def _start_worker() -> None:
+def start_worker() -> None:
     """One thread, for there are other processes; and none that outlives a killed parent."""
     cv2.setNumThreads(1)
     parent = parent_process()

@@ -40,10 +40,7 @@ def corrupt(images: Bytes, name: str, severity: int, generator: np.random.Genera
 
     images: (image, row, column, colour), bytes, 32 or 224 pixels square. severity: 1 to 5.
     """
-    if name not in FUNCTIONS:
-        raise SettingError(unknown("corruption", name, FUNCTIONS))
-    if severity not in range(1, 6):
-        raise SettingError(f"severity is {severity}; expected 1, 2, 3, 4 or 5")
+    check(name, severity)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
         raise SettingError(
             f"images are {images.dtype}, shape {images.shape}; expected bytes (uint8) of shape "
@@ -57,3 +54,11 @@ def corrupt(images: Bytes, name: str, severity: int, generator: np.random.Genera
         )
     parameters = PARAMETERS[side][name][severity - 1]
     return FUNCTIONS[name](images, *parameters, generator=generator)
+
+
+def check(name: str, severity: int) -> None:
+    """Raises unless there is such a corruption at such a severity."""
+    if name not in FUNCTIONS:
+        raise SettingError(unknown("corruption", name, FUNCTIONS))
+    if severity not in range(1, 6):
+        raise SettingError(f"severity is {severity}; expected 1, 2, 3, 4 or 5")
