@@ -74,6 +74,15 @@ class TBN(OnePassMethod):
         return 0.0
 
 
+class LinearMix(OnePassMethod):
+    """Source and batch statistics, linearly; a method says in which parts."""
+
+    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
+        """weight_of_source parts of the source, the rest the batch."""
+        weight = self.weight_of_source(batch_size)
+        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
+
+
 @dataclass(frozen=True)
 class AlphaBNSettings:
     """target_weight: what the test batch weighs, from 0 to 1."""
@@ -84,17 +93,12 @@ class AlphaBNSettings:
         check_number("target_weight", self.target_weight, low=0, high=1)
 
 
-class AlphaBN(OnePassMethod):
+class AlphaBN(LinearMix):
     """Source and batch statistics in fixed parts (You 2021)."""
 
     name = "alpha_bn"
     settings_type = AlphaBNSettings
     settings: AlphaBNSettings
-
-    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
-        """(1 - target_weight) parts of the source, target_weight parts of the batch."""
-        weight = self.weight_of_source(batch_size)
-        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
 
     def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
         """The same for every batch."""
@@ -111,17 +115,12 @@ class AdaptBNSettings:
         check_number("pseudo_samples", self.pseudo_samples, low=0)
 
 
-class AdaptBN(OnePassMethod):
+class AdaptBN(LinearMix):
     """Source and batch statistics by sample counts (Schneider 2020)."""
 
     name = "adapt_bn"
     settings_type = AdaptBNSettings
     settings: AdaptBNSettings
-
-    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
-        """pseudo_samples parts of the source to one part for each image."""
-        weight = self.weight_of_source(batch_size)
-        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
 
     def weight_of_source(self, batch_size: int) -> float:
         """pseudo_samples / (pseudo_samples + images in the batch)."""
