@@ -67,11 +67,6 @@ def test_black_and_white_images_are_taken(name: str, level: int) -> None:
     assert found.shape == (2, 32, 32, 3)
 
 
-def test_no_image_is_none_of_their_business() -> None:
-    for name in ("gaussian_noise", "impulse_noise", "contrast", "fog"):
-        assert corrupt(pictures(3)[:1], name, 5, np.random.default_rng(0)).shape[0] == 1
-
-
 @pytest.mark.parametrize(
     ("images", "name", "severity", "words"),
     [
