@@ -30,6 +30,7 @@ def test_training_ends_with_a_network_and_its_card(
     words = ["train", "--arch", "resnet-20", "--epochs", "4", "--source", str(source)]
     assert main(words) == 0
     printed = capsys.readouterr()
+    assert "training resnet-20: 256 images, 4 epochs" in printed.err
     assert "epoch 4 of 4: loss" in printed.err
     assert "% wrong on clean test images" in printed.out
     folder = tmp_path / "data" / "networks"
@@ -40,7 +41,9 @@ def test_training_ends_with_a_network_and_its_card(
     network = load_network("resnet-20")
     assert torch.isfinite(adapt(network)(torch.rand(4, 3, 32, 32))).all()
     assert main(words) == 0  # nothing left to train: the same network again
-    assert "epoch" not in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "going on with resnet-20" in printed.err
+    assert "epoch 4 of 4" not in printed.err
     again = load_network("resnet-20").state_dict()
     assert all(torch.equal(again[name], value) for name, value in network.state_dict().items())
 

@@ -54,12 +54,19 @@ def _train(arguments: argparse.Namespace) -> None:
     others = (arguments.data != "cifar10") * [arguments.data] + arguments.augmix * ["augmix"]
     name = "-".join([arguments.arch, *others])
     out = arguments.out or networks_folder()
+    checkpoint = out / f"{name}.checkpoint.pt"
+    print(
+        f"{'going on with' if checkpoint.exists() else 'training'} {name}: {len(clean):,} images, "
+        f"{recipe.epochs} epochs; saved after each as {checkpoint}",
+        file=sys.stderr,
+        flush=True,
+    )
     network = train(
         build(arguments.arch, len(clean.classes)),
         torch.from_numpy(clean.images.transpose(0, 3, 1, 2).copy()),
         torch.from_numpy(clean.labels),
         recipe,
-        checkpoint=out / f"{name}.checkpoint.pt",
+        checkpoint=checkpoint,
         report=_Clock(),
     )
     test = load_cifar(arguments.data, "test", arguments.source)
