@@ -11,7 +11,7 @@ from realistic_tta import DataError, SettingError
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.generate import Progress
 from realistic_tta.datasets.generate_photographs import PIECE, generate_photographs
-from realistic_tta.datasets.imagenet import open_imagenet, read_photograph
+from realistic_tta.datasets.imagenet import Photographs, open_imagenet, read_photograph
 from realistic_tta.datasets.imagenet_c import open_imagenet_c
 
 WNIDS = ("n01", "n02", "n03")
@@ -104,6 +104,18 @@ def test_photographs_do_not_depend_on_the_number_of_processes(tmp_path: Path) ->
         found.append({str(f.relative_to(out)): f.read_bytes() for f in out.rglob("*.JPEG")})
     assert found[0] == found[1]
     assert len(found[0]) == len(photographs)
+
+
+def test_a_folder_of_other_photographs_or_another_seed_is_refused(tmp_path: Path) -> None:
+    """What is there already would be taken for a part of the new set."""
+    photographs = open_imagenet(class_folders(tmp_path / "val"))
+    few = Photographs(photographs.files[:2], photographs.labels[:2], photographs.classes)
+    out = tmp_path / "out"
+    generate_photographs(few, out, names=("contrast",), severities=(5,))
+    for other, seed in ((photographs, 0), (few, 1)):
+        with pytest.raises(SettingError, match="says that the folder holds"):
+            generate_photographs(other, out, names=("fog",), severities=(5,), seed=seed)
+    assert not (out / "fog").exists()
 
 
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -87,8 +87,9 @@ def generate(
     for name in names:  # before hours of work, not after
         for severity in severities:
             check(name, severity)
-    out.mkdir(parents=True, exist_ok=True)
-    _check_plan(out, images, severities, seed)
+    digest = hashlib.sha256(images.tobytes()).hexdigest()
+    about = {"images": len(images), "severities": list(severities), "seed": seed, "clean": digest}
+    check_plan(out, about)
     _write(out / "labels.npy", np.tile(labels, len(severities)))
     job = _Job(out / "clean.npy", out, tuple(severities), seed)
     _write(job.clean, images)
@@ -140,10 +141,9 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)  # the parent is gone: nobody waits for what this process would write
 
 
-def _check_plan(out: Path, images: Bytes, severities: Sequence[int], seed: int) -> None:
+def check_plan(out: Path, plan: dict[str, Any]) -> None:
     """Writes down what the folder holds, or raises if it holds something else."""
-    digest = hashlib.sha256(images.tobytes()).hexdigest()
-    plan = {"images": len(images), "severities": list(severities), "seed": seed, "clean": digest}
+    out.mkdir(parents=True, exist_ok=True)
     file = out / ABOUT
     if file.exists():
         found: Any = json.loads(file.read_text())

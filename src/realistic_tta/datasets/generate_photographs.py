@@ -6,6 +6,7 @@ gets its name when it is complete. Read back by imagenet_c.py.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from PIL import Image
 from .catalogue import CORRUPTIONS, SEVERITIES
 from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS, check
-from .generate import Progress, start_worker
+from .generate import Progress, check_plan, start_worker
 from .imagenet import Photographs, read_photograph
 
 PIECE = 20  # photographs; fixed, because every piece has its own generator
@@ -54,6 +55,9 @@ def generate_photographs(
     for name in names:  # before hours of work, not after
         for severity in severities:
             check(name, severity)
+    listed = "\n".join(f"{file.parent.name}/{file.name}" for file in photographs.files)
+    digest = hashlib.sha256(listed.encode()).hexdigest()
+    check_plan(out, {"images": len(photographs), "seed": seed, "clean": digest})
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker) as pool:
         for name in names:
             for severity in severities:

@@ -109,8 +109,10 @@ class BatchNormMethod(AdaptedNetwork):
 
     def measured(self, rules: Sequence[StatisticsRule]) -> ChannelStatistics:
         """Target statistics of all layers after a pass; as before in layers it did not reach."""
-        before = self.by_layer(self.target)
-        after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
+        after = [rule.target for rule in rules if rule.target is not None]
+        if len(after) < len(rules):
+            before = self.by_layer(self.target)
+            after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
         means, variances = zip(*after, strict=True)
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
         if overflowed := self._first_not_finite(target):
