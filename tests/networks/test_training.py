@@ -106,6 +106,36 @@ def test_augmented_images_are_flipped_and_moved_pieces() -> None:
     assert {flip for flip, _, _ in seen} == {0, 1}
 
 
+def test_small_crops_are_pieces_of_the_padded_image() -> None:
+    """A crop of 4 from 6 + 2 * 1 pixels has 5 x 5 places; all are drawn."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.arange(1, 37, dtype=torch.uint8).reshape(1, 1, 6, 6)
+    padded = torch.nn.functional.pad(image, (1, 1, 1, 1))[0, 0]
+    sources = (padded, padded.flip(1))
+    places = {
+        tuple(source[row : row + 4, column : column + 4].flatten().tolist())
+        for source in sources
+        for row in range(5)
+        for column in range(5)
+    }
+    found = augment(image.expand(2000, -1, -1, -1), 1, generator, side=4)
+    assert {tuple(crop.flatten().tolist()) for crop in found} == places
+
+
+def test_the_last_quarter_of_the_epochs_sees_whole_images(tmp_path: Path) -> None:
+    images, labels = data(32)
+    sides: list[int] = []
+    with on_cpu():
+        network = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+    network.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+    recipe = dataclasses.replace(RECIPE, early_side=6)
+    train(network, images, labels, recipe, checkpoint=tmp_path / "checkpoint.pt")
+    steps = len(images) // RECIPE.batch_size
+    assert sides[: RECIPE.epochs * steps] == [6] * 3 * steps + [8] * steps
+
+
 def test_remeasured_statistics_are_the_mean_over_batches() -> None:
     images, _ = data(64)
     network = nn.Sequential(nn.BatchNorm2d(3, momentum=0.3))

@@ -29,6 +29,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     train.add_argument("--arch", default="resnet-20", help="resnet-20 or wrn-16-2 (resnet-20)")
     train.add_argument("--augmix", action="store_true", help="as the paper's CIFAR-100 network")
     train.add_argument("--epochs", type=int, default=40)
+    train.add_argument(
+        "--early-side", type=int, help="crops of this side in the first 3/4 of the epochs; faster"
+    )
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--source", type=Path, help="the clean images; see `rtta data`")
     train.add_argument(
@@ -49,7 +52,12 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     clean = load_cifar(arguments.data, "train", arguments.source)
-    recipe = Recipe(epochs=arguments.epochs, seed=arguments.seed, augmix=arguments.augmix)
+    recipe = Recipe(
+        epochs=arguments.epochs,
+        seed=arguments.seed,
+        augmix=arguments.augmix,
+        early_side=arguments.early_side,
+    )
     torch.manual_seed(recipe.seed)
     others = (arguments.data != "cifar10") * [arguments.data] + arguments.augmix * ["augmix"]
     name = "-".join([arguments.arch, *others])

@@ -26,6 +26,8 @@ class Recipe:
 
     batch_size is what `adapt` calls source_batch_size. averaging: weight that the average of the
     weights keeps at each step. augmix: mix every image with chains of operations on itself.
+    early_side: side of the crops in the first three quarters of the epochs, None for whole images;
+    smaller crops train faster, and the last quarter gets the network used to the true size.
     """
 
     epochs: int = 40
@@ -38,6 +40,7 @@ class Recipe:
     padding: int = 4
     augmix: bool = False
     seed: int = 0
+    early_side: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,22 @@ def train(
     return average.eval()
 
 
-def augment(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
-    """Each image flipped with probability 1/2 and moved by up to `padding` pixels, edges black."""
-    count, _, height, width = images.shape
+def augment(
+    images: Tensor, padding: int, generator: torch.Generator, side: int | None = None
+) -> Tensor:
+    """Square crops: each image flipped with probability 1/2, moved by up to `padding` pixels.
+
+    The border that comes into view is black. side: of the crop; None for the image's own.
+    """
+    count, _, whole, _ = images.shape
+    side = side or whole
     padded = functional.pad(images, (padding,) * 4)
     flips = torch.rand(count, generator=generator) < 0.5
     padded = torch.where(flips[:, None, None, None], padded.flip(3), padded)
-    corners = torch.randint(2 * padding + 1, (2, count), generator=generator)
-    rows = corners[0][:, None] + torch.arange(height)  # (image, row)
-    columns = corners[1][:, None] + torch.arange(width)  # (image, column)
+    places = whole + 2 * padding - side + 1
+    corners = torch.randint(places, (2, count), generator=generator)
+    rows = corners[0][:, None] + torch.arange(side)  # (image, row)
+    columns = corners[1][:, None] + torch.arange(side)  # (image, column)
     image = torch.arange(count)[:, None, None]
     picked = padded[image, :, rows[:, :, None], columns[:, None, :]]  # (image, row, column, colour)
     return picked.permute(0, 3, 1, 2)
@@ -126,10 +136,11 @@ def _epoch(
     generator = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
     order = torch.randperm(len(images), generator=generator)
     batches = order.split(recipe.batch_size)[: len(images) // recipe.batch_size]
+    side = recipe.early_side if epoch < 0.75 * recipe.epochs else None
     losses, wrong = 0.0, 0
     for batch in batches:
         truth = labels[batch]
-        views = augment(images[batch], recipe.padding, generator)
+        views = augment(images[batch], recipe.padding, generator, side)
         logits = network(_floats(augmix(views, generator) if recipe.augmix else views))
         loss = functional.cross_entropy(logits, truth, label_smoothing=recipe.label_smoothing)
         parts["optimizer"].zero_grad()
