@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test check format bench clean
 
 demo: .venv/ready
-	$(BIN)/python examples/digits.py
+	$(BIN)/rtta demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2

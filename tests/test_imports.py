@@ -21,8 +21,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": {"normalization", "statistics", "errors"},
     "networks": {"errors"},
     "datasets": {"errors"},
+    "demo": {"methods", "datasets", "networks", "errors"},
 }
-THIRD_PARTY: dict[str, set[str]] = {"datasets": {"numpy", "PIL", "cv2", "scipy"}}
+THIRD_PARTY: dict[str, set[str]] = {
+    "datasets": {"numpy", "PIL", "cv2", "scipy"},
+    "demo": {"numpy", "matplotlib", "rich"},
+}
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {"networks": {"safetensors"}}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything

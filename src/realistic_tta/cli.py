@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import corrupt, data, momentum, networks, train
+from .commands import corrupt, data, demo, momentum, networks, train
 
-COMMANDS = (momentum, data, corrupt, networks, train)
+COMMANDS = (demo, momentum, data, corrupt, networks, train)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 1
     except ModuleNotFoundError as error:
         print(
-            f"rtta: {error.name} is not installed; pip install 'realistic-tta[data]' brings it",
+            f"rtta: {error.name} is not installed; pip install 'realistic-tta[demo]' brings it",
             file=sys.stderr,
         )
         return 1

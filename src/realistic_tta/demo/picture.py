@@ -1,0 +1,86 @@
+"""Draws the demo's figures: what the network meets, and what each method makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CORRUPTIONS
+from realistic_tta.datasets.stored import open_cifar_c
+
+from .experiment import BATCH_SIZES, Cell, Setup
+from .words import BEST, table
+
+SHOWN = 17  # which photograph of the sample: a horse
+# Okabe and Ito's colours, told apart by every eye; markers for print in black and white.
+STYLES: dict[str, dict[str, Any]] = {
+    "source": {"color": "#555555", "marker": "s", "linestyle": "--"},
+    "tbn": {"color": "#D55E00", "marker": "X"},
+    "alpha_bn": {"color": "#CC79A7", "marker": "v"},
+    "adapt_bn": {"color": "#E69F00", "marker": "^"},
+    "tema": {"color": "#56B4E9", "marker": "D"},
+    "rectified_tema": {"color": "#0072B2", "marker": "o", "linewidth": 3},
+}
+COMPARED = ("source", "tbn", BEST)
+
+
+def draw(errors: dict[Cell, dict[str, float]], setup: Setup, corrupted: Path, file: Path) -> None:
+    """Writes the picture, PNG or SVG by the file's ending."""
+    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(11, 6.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        parts: Any = figure.subfigures(2, 1, height_ratios=[1, 4.6])
+        top, bottom = parts
+        _photographs(top, setup, corrupted)
+        left, right = bottom.subplots(1, 2, width_ratios=[1, 1.35])
+        _by_batch_size(left, errors)
+        _by_corruption(right, errors)
+        figure.savefig(file, dpi=110)
+
+
+def _photographs(figure: Any, setup: Setup, corrupted: Path) -> None:
+    """The same photograph under every corruption."""
+    damaged = open_cifar_c(corrupted, CIFAR10_CLASSES)
+    shown = min(SHOWN, setup.images - 1)
+    figure.suptitle("One photograph, fifteen kinds of damage", x=0.01, ha="left", fontsize=11)
+    for axes, name in zip(figure.subplots(1, len(CORRUPTIONS)), CORRUPTIONS, strict=True):
+        axes.imshow(damaged.part(name, setup.severity).images[shown], interpolation="bicubic")
+        axes.set_title(name.replace("_", "\n", 1), fontsize=7)
+        axes.set_axis_off()
+
+
+def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]]) -> None:
+    places = range(len(BATCH_SIZES))
+    for method, row in table(errors):
+        axes.plot(places, row, label=method, **STYLES[method])
+    axes.set_xticks(places, [str(size) for size in BATCH_SIZES])
+    axes.set_xlabel("images at once")
+    axes.set_ylabel("wrong, mean over the corruptions (%)")
+    axes.set_ylim(0, 100)
+    axes.set_title("The fewer images at once, the worse for batch statistics", fontsize=11)
+    axes.legend(frameon=False, loc="upper left", fontsize=9)
+    axes.grid(axis="y", alpha=0.3)
+
+
+def _by_corruption(axes: Any, errors: dict[Cell, dict[str, float]]) -> None:
+    """At the smallest batch size; a line joins as trained and adapted."""
+    small = BATCH_SIZES[-1]
+    places = list(range(len(CORRUPTIONS)))[::-1]
+    columns = {
+        method: list(errors[Cell(method, BATCH_SIZES[0] if method == "source" else small)].values())
+        for method in COMPARED
+    }
+    axes.hlines(places, columns["source"], columns[BEST], color="#0072B2", alpha=0.35, linewidth=4)
+    for method, column in columns.items():
+        look = {key: STYLES[method][key] for key in ("color", "marker")}
+        axes.scatter(column, places, label=method, s=42, zorder=3, **look)
+    axes.set_yticks(places, [name.replace("_", " ") for name in CORRUPTIONS])
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("wrong (%)")
+    axes.set_title(f"By corruption, {'one by one' if small == 1 else small}", fontsize=11)
+    axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, -0.1), ncols=3, fontsize=9)
+    axes.grid(axis="x", alpha=0.3)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, data_folder
+from realistic_tta.datasets.cifar import load_cifar
+from realistic_tta.datasets.sample import SAMPLE, first_of_each_class, load_sample
+
+
+def test_the_sample_is_balanced_and_mixed_as_the_test_set_is() -> None:
+    sample = load_sample()
+    assert sample.images.shape == (2000, 32, 32, 3)
+    assert np.bincount(sample.labels).tolist() == [200] * 10
+    assert sample.classes == CIFAR10_CLASSES
+    assert sample.labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # as published
+    for part in np.split(sample.labels[:1000], 10):
+        assert len(np.unique(part)) == 10
+
+
+def test_the_sample_has_the_colours_of_cifar_10() -> None:
+    """Mean and deviation as published for the training set, within sampling error."""
+    pixels = load_sample().images.reshape(-1, 3) / 255
+    np.testing.assert_allclose(pixels.mean(0), [0.4914, 0.4822, 0.4465], atol=0.01)
+    np.testing.assert_allclose(pixels.std(0), [0.2470, 0.2435, 0.2616], atol=0.01)
+
+
+def test_the_sample_is_the_test_set_to_the_byte() -> None:
+    if not (data_folder() / "cifar10").exists():
+        pytest.skip("CIFAR-10 is not here; `rtta data get cifar10` fetches it")
+    test, sample = load_cifar("cifar10", "test"), load_sample()
+    chosen = first_of_each_class(test.labels, 200)
+    np.testing.assert_array_equal(test.take(chosen), sample.images)
+    np.testing.assert_array_equal(test.labels[chosen], sample.labels)
+
+
+def test_the_package_stays_small() -> None:
+    sizes = {file: file.stat().st_size for file in SAMPLE.parent.rglob("*") if file.is_file()}
+    assert sum(size for file, size in sizes.items() if file.is_relative_to(SAMPLE)) < 5e6
+    assert max(size for file, size in sizes.items() if file.suffix == ".safetensors") <= 3e6
+    assert sum(sizes.values()) < 14e6  # pictures and weights do not shrink in a wheel; it is < 15
