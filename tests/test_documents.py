@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from realistic_tta import METHODS
 from realistic_tta.cli import main
+from realistic_tta.demo.display import results
+from realistic_tta.demo.experiment import Cell
+from realistic_tta.demo.words import headline
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -79,6 +85,19 @@ def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]
     printed = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     readme = (ROOT / "README.md").read_text()
     assert all(line in readme for line in printed)
+
+
+def test_readme_shows_what_the_demo_printed() -> None:
+    """docs/demo.json is the results.json of a run; the README's table must be made of it."""
+    rows = json.loads((ROOT / "docs/demo.json").read_text())["cells"]
+    errors = {Cell(row["method"], row["batch_size"]): row["errors"] for row in rows}
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    console.print(results(errors))
+    console.print(headline(errors))
+    assert isinstance(console.file, io.StringIO)
+    readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+    for line in console.file.getvalue().splitlines():
+        assert line.strip() in readme
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
