@@ -15,7 +15,7 @@ from rich.console import Console
 from realistic_tta import METHODS
 from realistic_tta.cli import main
 from realistic_tta.demo.display import results
-from realistic_tta.demo.experiment import Cell
+from realistic_tta.demo.experiment import Cell, Setup
 from realistic_tta.demo.words import headline
 
 ROOT = Path(__file__).parents[1]
@@ -89,11 +89,13 @@ def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]
 
 def test_readme_shows_what_the_demo_printed() -> None:
     """docs/demo.json is the results.json of a run; the README's table must be made of it."""
-    rows = json.loads((ROOT / "docs/demo.json").read_text())["cells"]
+    stored = json.loads((ROOT / "docs/demo.json").read_text())
+    rows, setup = stored["cells"], Setup()
+    assert stored["about"]["images"] == setup.images
     errors = {Cell(row["method"], row["batch_size"]): row["errors"] for row in rows}
     console = Console(width=80, file=io.StringIO(), highlight=False)
-    console.print(results(errors))
-    console.print(headline(errors))
+    console.print(results(errors, setup))
+    console.print(headline(errors, setup))
     assert isinstance(console.file, io.StringIO)
     readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
     for line in console.file.getvalue().splitlines():

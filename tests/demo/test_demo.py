@@ -16,19 +16,12 @@ from PIL import Image
 
 from realistic_tta.cli import main
 from realistic_tta.datasets.catalogue import CORRUPTIONS
-from realistic_tta.demo.experiment import (
-    BATCH_SIZES,
-    METHODS,
-    Cell,
-    Setup,
-    cells,
-    measure,
-    prepare,
-    work,
-)
+from realistic_tta.demo.experiment import Cell, Setup, measure, prepare, work
 from realistic_tta.demo.words import breaks, headline, mean_error, table
 
 IMAGES = 6
+SETUP = Setup(images=IMAGES)
+METHODS, BATCH_SIZES = SETUP.methods, SETUP.batch_sizes
 
 
 def demo(out: Path) -> list[str]:
@@ -64,20 +57,20 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert 0 < len(results(out)) < len(cells())
+    assert 0 < len(results(out)) < len(SETUP.cells())
     return out, run(out)
 
 
 def test_a_killed_demo_goes_on(ran: tuple[Path, str]) -> None:
     out, printed = ran
-    assert set(results(out)) == set(cells())
+    assert set(results(out)) == set(SETUP.cells())
     assert "figures were there" in printed
 
 
 def test_the_table_shows_every_method_and_batch_size(ran: tuple[Path, str]) -> None:
     out, printed = ran
     lines = {line.split()[0]: line for line in printed.splitlines() if line.split()}
-    for method, row in table(results(out)):
+    for method, row in table(results(out), SETUP):
         for error in row:
             assert f"{error:.1f}" in lines[method]
     for size in BATCH_SIZES[:-1]:
@@ -97,7 +90,7 @@ def test_a_second_run_measures_nothing_and_says_the_same(ran: tuple[Path, str]) 
     before = (out / "results.json").stat().st_mtime_ns
     again = run(out)
     assert (out / "results.json").stat().st_mtime_ns == before
-    assert f"{len(cells())} of {len(cells())} figures were there" in again
+    assert f"{len(SETUP.cells())} of {len(SETUP.cells())} figures were there" in again
 
     def figures(text: str) -> list[str]:
         lines = text.splitlines()
@@ -110,18 +103,35 @@ def test_a_second_run_measures_nothing_and_says_the_same(ran: tuple[Path, str]) 
 
 def test_figures_are_those_of_one_process(ran: tuple[Path, str]) -> None:
     """The same cell, measured here on images corrupted here."""
-    setup = Setup(images=IMAGES)
     folder = ran[0] / "again"
-    prepare(setup, folder, workers=1)
+    prepare(SETUP, folder, workers=1)
     done: list[int] = []
     cell = Cell("rectified_tema", 4)
-    assert measure(cell, setup, folder, done.append) == results(ran[0])[cell]
+    assert measure(cell, SETUP, folder, done.append) == results(ran[0])[cell]
     assert sum(done) == work(cell, IMAGES) * len(CORRUPTIONS)
 
 
-def test_too_many_images_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--images", "2001", "--out", str(tmp_path)]) == 1
-    assert "images is 2001; expected 1 to 2000" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--images", "2001"], "images is 2001; expected 1 to 2000"),
+        (["--methods", "tmea"], 'unknown method "tmea"; did you mean "tema"?'),
+        (["--batch-sizes", "4,x"], 'batch sizes are "4,x"; expected numbers such as 64,4,1'),
+        (["--batch-sizes", "0"], "expected at least one of each, sizes of 1 or more"),
+    ],
+)
+def test_wrong_words_are_answered(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(tmp_path), *words]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_the_source_is_measured_once_and_the_longest_first() -> None:
+    cells = SETUP.cells()
+    assert [cell.batch_size for cell in cells if cell.method == "source"] == [64]
+    assert len(cells) == 1 + 5 * 3
+    assert cells[0] == Cell("rectified_tema", 1)
 
 
 ERRORS = {
@@ -145,6 +155,7 @@ def test_worse_than_the_source_is_broken() -> None:
 
 
 def test_the_headline_names_the_figures() -> None:
-    told = headline(ERRORS)
+    told = headline(ERRORS, SETUP)
+    assert not headline({}, SETUP)
     for cell in (("source", 1), ("rectified_tema", 1), ("tbn", 1), ("tbn", 64)):
         assert f"{mean_error(ERRORS, *cell):.1f}" in told

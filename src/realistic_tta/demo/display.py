@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .experiment import BATCH_SIZES, Cell
+from .experiment import Cell, Setup
 from .words import BEST, EXPLAINED, breaks, mean_error, table
 
 BROKEN = "✗"
@@ -24,8 +24,8 @@ BROKEN = "✗"
 class Display:
     """Used as a context; called with the share done and the errors known so far."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, setup: Setup) -> None:
+        self.console, self.setup = console, setup
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.start = time.monotonic()
         self.first_share: float | None = None
@@ -45,7 +45,7 @@ class Display:
             self.first_share = share
             self.told = set(errors)
         if self.console.is_terminal:
-            self.live.update(Group(results(errors), self._bar(share)), refresh=True)
+            self.live.update(Group(results(errors, self.setup), self._bar(share)), refresh=True)
             return
         for cell in errors:
             if cell not in self.told:
@@ -69,20 +69,20 @@ class Display:
         return f"{100 * share:.0f} %, {gone * (1 - share) / new:.0f} seconds to go"
 
 
-def results(errors: dict[Cell, dict[str, float]]) -> Table:
+def results(errors: dict[Cell, dict[str, float]], setup: Setup) -> Table:
     """Mean error by method and batch size; what is worse than the source is marked."""
     shown = Table(box=box.SIMPLE_HEAD, title="percent of photographs named wrong", title_style="")
     shown.add_column("method")
     shown.add_column("statistics from", style="dim")
-    for size in BATCH_SIZES:
+    for size in setup.batch_sizes:
         shown.add_column(f"{size} at once" if size > 1 else "one by one", justify="right")
-    for method, row in table(errors):
+    for method, row in table(errors, setup):
         figures = [
             _figure(error, broken=breaks(errors, method, size))
-            for size, error in zip(BATCH_SIZES, row, strict=True)
+            for size, error in zip(setup.batch_sizes, row, strict=True)
         ]
         style = "bold" if method == BEST else ""
-        shown.add_row(method, EXPLAINED[method], *figures, style=style)
+        shown.add_row(method, EXPLAINED.get(method, ""), *figures, style=style)
     if any(breaks(errors, *cell) for cell in errors):
         shown.caption = f"{BROKEN} worse than not adapting at all"
         shown.caption_justify = "right"

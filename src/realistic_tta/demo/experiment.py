@@ -20,29 +20,47 @@ from realistic_tta.datasets.generate import generate
 from realistic_tta.datasets.images import Images
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.datasets.stored import open_cifar_c
-from realistic_tta.errors import SettingError
-from realistic_tta.methods.catalogue import adapt
+from realistic_tta.errors import SettingError, unknown
+from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.networks.checkpoints import load_network
 
 NETWORK = "cifar10"
-METHODS = ("source", "tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema")
-BATCH_SIZES = (64, 4, 1)
 TRAINING_BATCH = 128
 LAUNCH = 4  # a pass costs about as much as this many images, besides the images themselves
+PASSES = {"rectified_tema": 2, "tent": 3, "eta": 3, "sar": 5, "cotta": 45, "adacontrast": 10}
 
 
 @dataclass(frozen=True)
 class Setup:
     """images: how many photographs are shown in each corruption. severity: 1 to 5."""
 
+    methods: tuple[str, ...] = ("source", "tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema")
+    batch_sizes: tuple[int, ...] = (64, 4, 1)
     images: int = 256
     severity: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for method in self.methods:
+            if method not in METHODS:
+                raise SettingError(unknown("method", method, METHODS))
+        if not self.methods or not self.batch_sizes or min(self.batch_sizes) < 1:
+            raise SettingError(
+                f"methods {self.methods} at batch sizes {self.batch_sizes}; "
+                "expected at least one of each, sizes of 1 or more"
+            )
         most = len(load_sample())
         if not 1 <= self.images <= most:
             raise SettingError(f"images is {self.images}; expected 1 to {most}, the sample's size")
+
+    def cells(self) -> list[Cell]:
+        """What is to be measured, the longest first; the source is the same at every size."""
+        sizes = {
+            name: self.batch_sizes[:1] if name == "source" else self.batch_sizes
+            for name in self.methods
+        }
+        found = [Cell(name, size) for name in self.methods for size in sizes[name]]
+        return sorted(found, key=lambda cell: -work(cell, self.images))
 
 
 class Cell(NamedTuple):
@@ -52,16 +70,9 @@ class Cell(NamedTuple):
     batch_size: int
 
 
-def cells() -> list[Cell]:
-    """What is to be measured, the longest first; the source is the same at every batch size."""
-    found = [Cell(m, size) for size in sorted(BATCH_SIZES) for m in reversed(METHODS)]
-    return [cell for cell in found if cell.method != "source" or cell.batch_size == BATCH_SIZES[0]]
-
-
 def work(cell: Cell, images: int) -> int:
     """What a cell costs, in images through the plain network, roughly: for the progress bar."""
-    passes = 2 if cell.method == "rectified_tema" else 1
-    return passes * (images + LAUNCH * -(-images // cell.batch_size))
+    return PASSES.get(cell.method, 1) * (images + LAUNCH * -(-images // cell.batch_size))
 
 
 def prepare(setup: Setup, folder: Path, workers: int) -> None:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CORRUPTIONS
 from realistic_tta.datasets.stored import open_cifar_c
 
-from .experiment import BATCH_SIZES, Cell, Setup
-from .words import BEST, table
+from .experiment import Cell, Setup
+from .words import BEST, USUAL, table
 
 SHOWN = 17  # which photograph of the sample: a horse
 # Okabe and Ito's colours, told apart by every eye; markers for print in black and white.
@@ -25,7 +25,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "tema": {"color": "#56B4E9", "marker": "D"},
     "rectified_tema": {"color": "#0072B2", "marker": "o", "linewidth": 3},
 }
-COMPARED = ("source", "tbn", BEST)
+COMPARED = ("source", USUAL, BEST)
 
 
 def draw(errors: dict[Cell, dict[str, float]], setup: Setup, corrupted: Path, file: Path) -> None:
@@ -37,8 +37,8 @@ def draw(errors: dict[Cell, dict[str, float]], setup: Setup, corrupted: Path, fi
         top, bottom = parts
         _photographs(top, setup, corrupted)
         left, right = bottom.subplots(1, 2, width_ratios=[1, 1.35])
-        _by_batch_size(left, errors)
-        _by_corruption(right, errors)
+        _by_batch_size(left, errors, setup)
+        _by_corruption(right, errors, setup)
         figure.savefig(file, dpi=110)
 
 
@@ -53,11 +53,11 @@ def _photographs(figure: Any, setup: Setup, corrupted: Path) -> None:
         axes.set_axis_off()
 
 
-def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]]) -> None:
-    places = range(len(BATCH_SIZES))
-    for method, row in table(errors):
-        axes.plot(places, row, label=method, **STYLES[method])
-    axes.set_xticks(places, [str(size) for size in BATCH_SIZES])
+def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]], setup: Setup) -> None:
+    places = range(len(setup.batch_sizes))
+    for method, row in table(errors, setup):
+        axes.plot(places, row, label=method, **STYLES.get(method, {"marker": ".", "alpha": 0.7}))
+    axes.set_xticks(places, [str(size) for size in setup.batch_sizes])
     axes.set_xlabel("images at once")
     axes.set_ylabel("wrong, mean over the corruptions (%)")
     axes.set_ylim(0, 100)
@@ -66,21 +66,25 @@ def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]]) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-def _by_corruption(axes: Any, errors: dict[Cell, dict[str, float]]) -> None:
+def _by_corruption(axes: Any, errors: dict[Cell, dict[str, float]], setup: Setup) -> None:
     """At the smallest batch size; a line joins as trained and adapted."""
-    small = BATCH_SIZES[-1]
+    small = setup.batch_sizes[-1]
     places = list(range(len(CORRUPTIONS)))[::-1]
+    at = {method: setup.batch_sizes[0] if method == "source" else small for method in COMPARED}
     columns = {
-        method: list(errors[Cell(method, BATCH_SIZES[0] if method == "source" else small)].values())
-        for method in COMPARED
+        method: list(errors[Cell(method, size)].values())
+        for method, size in at.items()
+        if Cell(method, size) in errors
     }
-    axes.hlines(places, columns["source"], columns[BEST], color="#0072B2", alpha=0.35, linewidth=4)
+    if "source" in columns and BEST in columns:
+        spans = columns["source"], columns[BEST]
+        axes.hlines(places, *spans, color="#0072B2", alpha=0.35, linewidth=4)
     for method, column in columns.items():
         look = {key: STYLES[method][key] for key in ("color", "marker")}
         axes.scatter(column, places, label=method, s=42, zorder=3, **look)
     axes.set_yticks(places, [name.replace("_", " ") for name in CORRUPTIONS])
     axes.set_xlim(0, 100)
     axes.set_xlabel("wrong (%)")
-    axes.set_title(f"By corruption, {'one by one' if small == 1 else small}", fontsize=11)
+    axes.set_title(f"By corruption, images at once: {small}", fontsize=11)
     axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, -0.1), ncols=3, fontsize=9)
     axes.grid(axis="x", alpha=0.3)

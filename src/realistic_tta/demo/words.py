@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .experiment import BATCH_SIZES, METHODS, Cell
+from .experiment import Cell, Setup
 
-BEST = "rectified_tema"
+Errors = Mapping[Cell, Mapping[str, float]]
+BEST, USUAL = "rectified_tema", "tbn"
 EXPLAINED = {  # where the statistics come from
     "source": "training",
     "tbn": "this batch",
@@ -17,36 +18,36 @@ EXPLAINED = {  # where the statistics come from
 }
 
 
-def table(errors: Mapping[Cell, Mapping[str, float]]) -> list[tuple[str, list[float | None]]]:
+def table(errors: Errors, setup: Setup) -> list[tuple[str, list[float | None]]]:
     """A row a method: its mean error at each batch size, None where it is not known yet."""
-    return [(method, [mean_error(errors, method, n) for n in BATCH_SIZES]) for method in METHODS]
+    sizes = setup.batch_sizes
+    return [(method, [mean_error(errors, method, n) for n in sizes]) for method in setup.methods]
 
 
-def mean_error(
-    errors: Mapping[Cell, Mapping[str, float]], method: str, batch_size: int
-) -> float | None:
+def mean_error(errors: Errors, method: str, batch_size: int) -> float | None:
     """Over the corruptions, in percent; the source's holds for every batch size."""
-    size = BATCH_SIZES[0] if method == "source" else batch_size
-    by_corruption = errors.get(Cell(method, size))
+    sources = [cell for cell in errors if cell.method == "source"]
+    cell = sources[0] if sources and method == "source" else Cell(method, batch_size)
+    by_corruption = errors.get(cell)
     return sum(by_corruption.values()) / len(by_corruption) if by_corruption else None
 
 
-def breaks(errors: Mapping[Cell, Mapping[str, float]], method: str, batch_size: int) -> bool:
+def breaks(errors: Errors, method: str, batch_size: int) -> bool:
     """Whether the method is worse than leaving the network alone."""
     error = mean_error(errors, method, batch_size)
     source = mean_error(errors, "source", batch_size)
     return error is not None and source is not None and error > source
 
 
-def headline(errors: Mapping[Cell, Mapping[str, float]]) -> str:
-    """The result in two sentences."""
-    large, small = BATCH_SIZES[0], BATCH_SIZES[-1]
-    source, ours, usual, usual_large = (
-        mean_error(errors, *cell)
-        for cell in (("source", small), (BEST, small), ("tbn", small), ("tbn", large))
-    )
+def headline(errors: Errors, setup: Setup) -> str:
+    """The result in two sentences; nothing if it lacks one of the three methods."""
+    large, small = setup.batch_sizes[0], setup.batch_sizes[-1]
+    source, ours = mean_error(errors, "source", small), mean_error(errors, BEST, small)
+    usual, usual_large = mean_error(errors, USUAL, small), mean_error(errors, USUAL, large)
+    if source is None or ours is None or usual is None or usual_large is None:
+        return ""
     return (
-        f"One photograph at a time, {BEST} takes the error from {source:.1f} to {ours:.1f} %. "
-        f"The usual remedy, tbn, is right for {large} at once ({usual_large:.1f} %) "
-        f"and leaves {usual:.1f} % wrong at {small}."
+        f"At {small} image{'s' * (small > 1)} at once, {BEST} takes the error from {source:.1f} to "
+        f"{ours:.1f} %. The usual remedy, {USUAL}, gives {usual_large:.1f} % at {large} at once "
+        f"and {usual:.1f} % at {small}."
     )

@@ -22,7 +22,7 @@ import torch
 from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.datasets.generate import start_worker
 
-from .experiment import Cell, Setup, cells, measure, prepare, work
+from .experiment import Cell, Setup, measure, prepare, work
 
 PACKAGE = Path(__file__).parents[1]
 CORRUPTED = "cifar10-c"
@@ -41,7 +41,7 @@ def run(
     errors = stored(setup, folder)
     if not errors:
         shutil.rmtree(folder / CORRUPTED, ignore_errors=True)  # perhaps another program's
-    if set(errors) < set(cells()):
+    if set(errors) < set(setup.cells()):
         prepare(setup, folder / CORRUPTED, workers)
         _measure(setup, folder, workers, errors, report)
     report(1.0, errors)
@@ -65,7 +65,7 @@ def about(setup: Setup) -> dict[str, Any]:
     for file in sorted(PACKAGE.rglob("*")):
         if file.suffix in {".py", ".safetensors", ".webp"}:
             digest.update(file.read_bytes())
-    return {**asdict(setup), "program": digest.hexdigest()}
+    return {**json.loads(json.dumps(asdict(setup))), "program": digest.hexdigest()}
 
 
 def _measure(
@@ -76,8 +76,8 @@ def _measure(
     report: Callable[[float, Errors], None],
 ) -> None:
     """Adds the cells that are missing, each written down as soon as it is known."""
-    missing = [cell for cell in cells() if cell not in errors]
-    whole = sum(work(cell, setup.images) for cell in cells()) * len(CORRUPTIONS)
+    missing = [cell for cell in setup.cells() if cell not in errors]
+    whole = sum(work(cell, setup.images) for cell in setup.cells()) * len(CORRUPTIONS)
     before = whole - sum(work(cell, setup.images) for cell in missing) * len(CORRUPTIONS)
     program = about(setup)
     context = get_context("spawn")
