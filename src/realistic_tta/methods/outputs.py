@@ -15,21 +15,26 @@ from torch import Tensor
 from realistic_tta.errors import NetworkError
 
 
-def logits_of(outputs: Any) -> Tensor:
-    """The logits (image, class) in a network's output, in float32 or better.
+def find_logits(outputs: Any) -> Tensor:
+    """The logits (image, class) in a network's output.
 
     The output itself, if it is a tensor; else the first floating-point tensor of two dimensions.
     """
     found = list(tensors_in(outputs))
     for tensor in found:
         if tensor.ndim == 2 and tensor.is_floating_point():
-            return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+            return tensor
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
     raise NetworkError(
         f"the network returned a {type(outputs).__name__} with {shapes}; expected logits of two "
         "dimensions (image, class). Wrap the network so that it returns them, or use a method "
         "that needs no logits, such as rectified_tema"
     )
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """The same in float32 or better."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
