@@ -34,6 +34,8 @@ VARIANTS["sar, learning"] = {"method": "sar", "entropy_threshold": 1.0}
 
 PASSES = {"rectified_tema": 2, "rectified_tema from source": 2, "tent, three steps": 3}
 PASSES |= {"sar, learning": 2}
+# Half a minute each, through no line that another variant does not compile.
+NOT_COMPILED = {"tent, three steps", "tent, episodic", "eta", "sar"}
 UNTOUCHED = {"source", "lame"}  # methods that leave the network as it was trained
 
 SIZES = [5, 16, 1, 64, 3, 1, 1]
@@ -333,7 +335,8 @@ def test_device_and_dtype_follow_the_network(
 ) -> None:
     """Statistics are kept in float32 or better, before and after a conversion.
 
-    Of lame the probabilities are compared: where they are 0, their logarithms differ by anything.
+    Of lame the probabilities are compared, and less strictly: where they are near 0 their
+    logarithms differ by anything, and its rounds magnify what rounding has made different.
     """
     single = make(variant)
     converted = make(variant, convolutional().to(dtype))
@@ -347,6 +350,7 @@ def test_device_and_dtype_follow_the_network(
             found = logits.float()
             if variant["method"] == "lame":
                 found, wanted = found.softmax(dim=1), expected.softmax(dim=1)
+                tolerance *= 4
             else:
                 wanted = expected
             torch.testing.assert_close(found, wanted, atol=tolerance, rtol=0.0)
@@ -399,7 +403,9 @@ def test_the_host_waits_for_the_device_only_to_check(
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # dynamo looks, and hides it
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_under_torch_compile(variant: dict[str, object], backend: str) -> None:
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in NOT_COMPILED])
+def test_under_torch_compile(name: str, backend: str) -> None:
+    variant = VARIANTS[name]
     torch._dynamo.reset()
     expected = predictions(make(variant), stream([4, 4, 2]))
     compiled = torch.compile(make(variant), backend=backend)
