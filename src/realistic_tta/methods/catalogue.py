@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
@@ -14,6 +15,7 @@ from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .momentum_settings import count_classes
 from .rectified_tema import RectifiedTema
 from .source import Source
+from .tent import Tent
 
 METHODS: dict[str, type[AdaptedNetwork]] = {
     "source": Source,
@@ -22,6 +24,7 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "adapt_bn": AdaptBN,
     "tema": Tema,
     "rectified_tema": RectifiedTema,
+    "tent": Tent,
 }
 
 
@@ -75,4 +78,5 @@ def adapt(
         }
     elif momentum != "auto":
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
-    return chosen(network, chosen.settings_type(**settings))
+    with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
+        return chosen(network, chosen.settings_type(**settings))

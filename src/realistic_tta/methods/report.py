@@ -34,6 +34,7 @@ class Report:
     batches: int
     layers: tuple[LayerReport, ...]
     left_alone: tuple[LeftAlone, ...]
+    trained: tuple[str, ...] = ()  # names of the parameters that the method trains
 
     def __str__(self) -> str:
         seen = f"{self.batches} batch{'' if self.batches == 1 else 'es'} seen"
@@ -51,6 +52,9 @@ class Report:
                 for layer in self.layers
             ]
             lines += _columns(rows)
+        if self.trained:
+            lines.append(f"trained: {len(self.trained)} parameters")
+            lines += _columns([(name,) for name in self.trained])
         if self.left_alone:
             lines.append(f"left alone: {len(self.left_alone)}")
             lines += _columns(

@@ -80,6 +80,33 @@ def other_normalizations(network: nn.Module) -> Iterator[tuple[str, nn.Module, s
 _NORMALIZATION = re.compile(r"(?<!Weight)(?<!Spectral)Norm(Act)?(\d[dD])?$")
 
 
+def affine_layers(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Name and layer of everything that normalises and then scales or shifts by parameters.
+
+    The names are those of the original network, whether its BatchNorms are replaced or not.
+    """
+    replaced = {
+        id(module.layer): module.name
+        for module in network.modules()
+        if isinstance(module, AdaptiveBatchNorm)
+    }
+    for name, module in network.named_modules():
+        normalizes = isinstance(module, _PER_IMAGE) or is_batch_norm(module)
+        if normalizes and any(True for _ in module.parameters(recurse=False)):
+            yield replaced.get(id(module), name), module
+
+
+_PER_IMAGE = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
+
+
+def describe_affine(network: nn.Module) -> str:
+    """What a network has where `affine_layers` finds nothing, in words."""
+    kinds = [type(m.layer).__name__ for m in network.modules() if isinstance(m, AdaptiveBatchNorm)]
+    kinds += [type(module).__name__ for _, module, _ in other_normalizations(network)]
+    counts = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+    return f"{counts} without parameters" if counts else "no normalisation at all"
+
+
 def describe_missing(network: nn.Module) -> str:
     """What a network without BatchNorm has instead, in words."""
     kinds = Counter(type(module).__name__ for _, module, _ in other_normalizations(network))
