@@ -12,6 +12,7 @@ from realistic_tta.errors import SettingError, unknown
 
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
+from .cotta import Cotta
 from .momentum_settings import count_classes
 from .rectified_tema import RectifiedTema
 from .source import Source
@@ -25,6 +26,7 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "tema": Tema,
     "rectified_tema": RectifiedTema,
     "tent": Tent,
+    "cotta": Cotta,
 }
 
 

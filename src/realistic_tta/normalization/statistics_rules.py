@@ -128,6 +128,26 @@ class TrainingStatistics:
         self.target = self.measurement.add(statistics, count)
 
 
+class RunningStatistics(TrainingStatistics):
+    """The batch's own statistics; `target` is the running average, as torch's in train mode.
+
+    The average takes the unbiased variance. momentum: weight of the current batch, as in torch.
+    """
+
+    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
+        super().__init__()
+        self.previous = previous
+        self.momentum = momentum
+
+    def tell(self, statistics: ChannelStatistics, count: int) -> None:
+        """Takes what the layer measured, over count values a channel."""
+        super().tell(statistics, count)
+        assert self.target is not None
+        total = self.measurement.count
+        unbiased = rescale(self.target, total, by=total - 1)
+        self.target = moving_average(self.previous, unbiased, self.momentum)
+
+
 class InterpolatedStatistics:
     """A linear mix of source and batch, unbiased batch variance (alpha-BN, AdaptBN)."""
 
