@@ -10,6 +10,7 @@ from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
 
+from .adacontrast import AdaContrast
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .cotta import Cotta
@@ -27,6 +28,7 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "rectified_tema": RectifiedTema,
     "tent": Tent,
     "cotta": Cotta,
+    "adacontrast": AdaContrast,
 }
 
 

@@ -94,7 +94,8 @@ def cotta_view(images: Tensor, generator: torch.Generator) -> Tensor:
     """A new view of the batch. images: (image, 1 or 3, row, column), in [0, 1]."""
     precise = images.float() if images.dtype.itemsize < torch.float32.itemsize else images
     view = CottaView.draw(generator).of(precise)
-    return view.add_(normal(view, NOISE, generator)).clamp_(0, 1).to(images.dtype)
+    noise = normal(view, NOISE, generator)
+    return (view + noise).clamp_(0, 1).to(images.dtype)
 
 
 def _inside(points: Tensor, side: int) -> Tensor:
