@@ -157,7 +157,7 @@ def test_every_kind_is_adapted_by_the_layers_own_forward(kind: str, method: str)
     """An adapted layer gives what the layer itself gives with the statistics in its buffers."""
     layer, shape = subjects()[kind]
     randomize(layer)
-    adapted = adapt(layer, method, **({"classes": 10} if "tema" in method else {}))
+    adapted = adapt(layer, method, classes=10 if "tema" in method else None)
     report = adapted.report()
     assert [(found.kind, found.channels) for found in report.layers] == [(type(layer).__name__, 3)]
     for seed in range(3):
@@ -200,7 +200,7 @@ def test_layers_without_source_statistics_are_named(method: str) -> None:
     with on_cpu():
         network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
     with pytest.raises(NetworkError, match=r'layer "1" .*track_running_stats=False.*tbn'):
-        adapt(network, method, **({"classes": 2} if method == "rectified_tema" else {}))
+        adapt(network, method, classes=2 if method == "rectified_tema" else None)
 
 
 @pytest.mark.parametrize("method", ["tbn", "tema"])

@@ -26,7 +26,7 @@ from .features import catching, feature_layer
 from .gradient_method import GradientMethod, Pass, TrainingSettings
 from .momentum_settings import count_classes
 from .optimizers import SGD, Adam, Memory
-from .outputs import _wide as widen
+from .outputs import widen
 from .random_state import generator_at
 from .views.batch_images import images_of, with_images
 from .views.contrast_views import strong_view, weak_view

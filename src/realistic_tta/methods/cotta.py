@@ -17,7 +17,7 @@ from .checks import check_count, check_number, check_seed
 from .consistency import confidence, soft_cross_entropy, symmetric_cross_entropy
 from .gradient_method import GradientMethod, Pass, TrainingSettings
 from .optimizers import SGD, Adam, Memory
-from .outputs import logits_of, mean_outputs
+from .outputs import find_logits, mean_outputs, widen
 from .random_state import first_state, generator_at
 from .views.batch_images import images_of, with_images
 from .views.cotta_view import cotta_view
@@ -121,7 +121,7 @@ class Cotta(GradientMethod):
         return Pass(outputs, leaves, rules)
 
     def _source_is_sure(self, batch: Batch) -> bool:
-        logits = logits_of(self.run_with(batch, self.batch_rules()))
+        logits = widen(find_logits(self.run_with(batch, self.batch_rules())))
         return bool(confidence(logits) >= self.settings.threshold)
 
     def _views(self, batch: Batch, images: Tensor, generator: torch.Generator) -> Iterator[Batch]:

@@ -24,7 +24,7 @@ from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
 from .checks import check_count
 from .optimizers import SGD, Adam, Memory
-from .outputs import logits_of, map_tensors
+from .outputs import find_logits, map_tensors, widen
 from .report import Report
 from .trained_parameters import TrainedParameters, flat
 
@@ -64,7 +64,7 @@ class Pass:
     @property
     def logits(self) -> Tensor:
         """(image, class), in float32 or better."""
-        return logits_of(self.outputs)
+        return widen(find_logits(self.outputs))
 
     def gradient(self, loss: Tensor) -> Tensor:
         """Of the loss, a single number, by the weights: (number,)."""

@@ -15,21 +15,26 @@ from torch import Tensor
 from realistic_tta.errors import NetworkError
 
 
-def logits_of(outputs: Any) -> Tensor:
-    """The logits (image, class) in a network's output, in float32 or better.
+def find_logits(outputs: Any) -> Tensor:
+    """The logits (image, class) in a network's output.
 
     The output itself, if it is a tensor; else the first floating-point tensor of two dimensions.
     """
     found = list(tensors_in(outputs))
     for tensor in found:
         if tensor.ndim == 2 and tensor.is_floating_point():
-            return _wide(tensor)
+            return tensor
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
     raise NetworkError(
         f"the network returned a {type(outputs).__name__} with {shapes}; expected logits of two "
         "dimensions (image, class). Wrap the network so that it returns them, or use a method "
         "that needs no logits, such as rectified_tema"
     )
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """The same in float32 or better."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -71,15 +76,10 @@ def mean_outputs(many: Iterable[Any]) -> Any:
     totals: list[Tensor] = []
     outputs, count = None, 0
     for count, outputs in enumerate(many, start=1):  # noqa: B007 - both are used after the last
-        found = [_wide(tensor) for tensor in tensors_in(outputs) if tensor.is_floating_point()]
+        found = [widen(tensor) for tensor in tensors_in(outputs) if tensor.is_floating_point()]
         totals = list(map(torch.add, totals, found)) if totals else found
     means = (total / count for total in totals)
     return map_tensors(lambda t: next(means).to(t.dtype) if t.is_floating_point() else t, outputs)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    """In float32 or better."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
