@@ -176,6 +176,19 @@ def test_all_parameters_are_trained_whatever_they_are() -> None:
     assert not torch.equal(frozen, nn.utils.parameters_to_vector(network.parameters()))
 
 
+def test_frozen_statistics_are_those_of_all_views_together() -> None:
+    network, batch = convolutional(), images(6)
+    adapted = adapt(network, "cotta", views=3)
+    adapted(batch)
+    generator = torch.Generator().manual_seed(0)
+    views = torch.cat([cotta_view(batch, generator) for _ in range(3)])
+    reached: Tensor = network.get_submodule("0")(views).detach()  # the first BatchNorm's input
+    norm = adapted.freeze().get_submodule("1")
+    mean, variance = reached.mean((0, 2, 3)), reached.var((0, 2, 3), correction=0)
+    torch.testing.assert_close(norm.running_mean, mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(norm.running_var, variance, atol=1e-5, rtol=1e-4)
+
+
 def grey_network() -> nn.Module:
     with on_cpu():
         return randomize(
