@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from subjects import convolutional, images, on_cpu
@@ -70,7 +72,7 @@ def test_arguments_and_outputs_pass_through(form: str, method: str) -> None:
     """
     if method == "lame":
         return
-    still = {"optimizer": SGD(lr=0.0)} if method == "adacontrast" else {}
+    still: dict[str, Any] = {"optimizer": SGD(lr=0.0)} if method == "adacontrast" else {}
     batch, shift = images(4), torch.full((4, 5), 3.0)
     logits = adapt(convolutional(), method, **still)(batch)
     found = adapt(Passes(form), method, **still)(batch, shift=shift, scale=2.0)
