@@ -10,7 +10,7 @@ columns outside the middle are mapped only as far as the blur reaches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .colour import brightness, contrast, gamma, hue, saturation
-from .draws import chosen, normal, orders, uniform
+from .draws import normal, uniform
 from .geometry import affine_points, gaussian_blur, sample
 
 REACH = 2  # of the blur: 5 x 5
@@ -51,18 +51,23 @@ class CottaView:
     @classmethod
     def draw(cls, generator: torch.Generator) -> Self:
         """A view in the published ranges."""
+        units: Iterator[float] = iter(
+            uniform(0, 1, generator, 16).tolist()
+        )  # one call: a view costs little more
 
         def one(low: float, high: float) -> float:
-            return uniform(low, high, generator, 1).item()
+            return low + (high - low) * next(units)
 
         return cls(
             factors=tuple(one(low, high) for _, low, high in COLOURS),
-            order=tuple(orders(len(COLOURS), generator, 1)[0].tolist()),
+            order=tuple(
+                sorted(range(len(COLOURS)), key=[next(units) for _ in COLOURS].__getitem__)
+            ),
             angle=one(-15, 15),
             shift=(one(-1 / 16, 1 / 16), one(-1 / 16, 1 / 16)),
             scale=one(0.9, 1.1),
             sigma=one(0.001, 0.5),
-            mirrored=bool(chosen(0.5, generator, 1)),
+            mirrored=next(units) < 0.5,
         )
 
     def of(self, images: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ images: (image, channel, row, column). Used by cotta_view.py and contrast_views.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,16 +62,15 @@ def gaussian_blur(images: Tensor, sigma: float | Tensor, reach: int) -> Tensor:
 
     sigma: in pixels, one for all or (image, 1, 1, 1). Pad the images first to keep their size.
     """
-    sigma = torch.as_tensor(sigma, dtype=images.dtype, device=images.device)
-    weights = [torch.exp(-0.5 * (step / sigma) ** 2) for step in range(reach + 1)]
-    total = weights[0] + 2 * sum(weights[1:])
+    exp: Callable[[Any], Any] = torch.exp if isinstance(sigma, Tensor) else math.exp
+    weights = [exp(-0.5 * (step / sigma) ** 2) for step in range(1, reach + 1)]
+    middle = 1 / (1 + 2 * sum(weights))
     for dim in (2, 3):
         length = images.shape[dim] - 2 * reach
-        blurred = images.narrow(dim, reach, length) * (weights[0] / total)
-        for step in range(1, reach + 1):
-            pair = images.narrow(dim, reach - step, length) + images.narrow(
-                dim, reach + step, length
-            )
-            blurred.addcmul_(pair, weights[step] / total)
+        blurred = images.narrow(dim, reach, length) * middle
+        for step, weight in enumerate(weights, start=1):
+            before = images.narrow(dim, reach - step, length)
+            after = images.narrow(dim, reach + step, length)
+            blurred += (before + after).mul_(weight * middle)
         images = blurred
     return images
