@@ -113,7 +113,7 @@ class BatchNormMethod(AdaptedNetwork):
     ) -> ChannelStatistics:
         """Target statistics of all layers after a pass; as before in layers it did not reach."""
         before = before or self.target
-        after = [rule.target for rule in rules if rule.target is not None]
+        after = [target for rule in rules if (target := rule.target) is not None]
         if len(after) < len(rules):
             old = self.by_layer(before)
             after = [rule.target or each for rule, each in zip(rules, old, strict=True)]

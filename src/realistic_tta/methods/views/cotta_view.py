@@ -10,7 +10,7 @@ columns outside the middle are mapped only as far as the blur reaches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -51,18 +51,16 @@ class CottaView:
     @classmethod
     def draw(cls, generator: torch.Generator) -> Self:
         """A view in the published ranges."""
-        units: Iterator[float] = iter(
-            uniform(0, 1, generator, 16).tolist()
-        )  # one call: a view costs little more
+        drawn: list[float] = uniform(0, 1, generator, 16).tolist()  # in one call: it is quicker
+        units = iter(drawn)
 
         def one(low: float, high: float) -> float:
             return low + (high - low) * next(units)
 
+        places = [next(units) for _ in COLOURS]
         return cls(
             factors=tuple(one(low, high) for _, low, high in COLOURS),
-            order=tuple(
-                sorted(range(len(COLOURS)), key=[next(units) for _ in COLOURS].__getitem__)
-            ),
+            order=tuple(sorted(range(len(COLOURS)), key=places.__getitem__)),
             angle=one(-15, 15),
             shift=(one(-1 / 16, 1 / 16), one(-1 / 16, 1 / 16)),
             scale=one(0.9, 1.1),
