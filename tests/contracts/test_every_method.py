@@ -40,6 +40,9 @@ VARIANTS["adacontrast, small"] = {"method": "adacontrast", "queue_size": 8, "ref
 PASSES = {"rectified_tema": 2, "rectified_tema from source": 2, "tent, three steps": 3}
 PASSES |= {"sar, learning": 2, "cotta": 6, "cotta, sure": 3}
 PASSES |= {"adacontrast": 5, "adacontrast, small": 5}
+# Half a minute each, through no line that another variant does not compile.
+NOT_COMPILED = {"tent, three steps", "tent, episodic", "eta", "sar"}
+NOT_COMPILED |= {"cotta, sure", "adacontrast, small"}
 UNTOUCHED = {"source", "lame"}  # methods that leave the network as it was trained
 
 SIZES = [5, 16, 1, 64, 3, 1, 1]
@@ -342,7 +345,8 @@ def test_device_and_dtype_follow_the_network(
 ) -> None:
     """Statistics are kept in float32 or better, before and after a conversion.
 
-    Of lame the probabilities are compared: where they are 0, their logarithms differ by anything.
+    Of lame the probabilities are compared, and less strictly: where they are near 0 their
+    logarithms differ by anything, and its rounds magnify what rounding has made different.
     """
     single = make(variant)
     converted = make(variant, convolutional().to(dtype))
@@ -356,6 +360,7 @@ def test_device_and_dtype_follow_the_network(
             found = logits.float()
             if variant["method"] == "lame":
                 found, wanted = found.softmax(dim=1), expected.softmax(dim=1)
+                tolerance *= 4
             else:
                 wanted = expected
             torch.testing.assert_close(found, wanted, atol=tolerance, rtol=0.0)
@@ -409,7 +414,9 @@ def test_the_host_waits_for_the_device_only_to_check(
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # dynamo looks, and hides it
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_under_torch_compile(variant: dict[str, object], backend: str) -> None:
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in NOT_COMPILED])
+def test_under_torch_compile(name: str, backend: str) -> None:
+    variant = VARIANTS[name]
     torch._dynamo.reset()
     expected = predictions(make(variant), stream([4, 4, 2]))
     compiled = torch.compile(make(variant), backend=backend)

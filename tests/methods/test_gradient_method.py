@@ -35,7 +35,7 @@ def test_every_normalisation_with_parameters_is_trained() -> None:
     assert report.trained == tuple(f"{n}.{part}" for n in (1, 4, 7) for part in ("weight", "bias"))
     assert [layer.name for layer in report.layers] == ["4", "10"]
     assert [(left.name, left.kind) for left in report.left_alone] == [("13", "GroupNorm")]
-    assert "trained: 6 parameters\n  1.weight\n" in str(report)
+    assert "trained: 6 parameters\n  1  weight, bias\n  4  weight, bias\n" in str(report)
 
 
 class Norm2d(nn.LayerNorm):
