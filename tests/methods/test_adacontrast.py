@@ -200,7 +200,7 @@ def test_features_can_be_named_and_wrong_names_are_answered() -> None:
         adapt(nn.Sequential(nn.Conv2d(3, 5, 12), nn.Flatten()), "adacontrast")
     wrong = adapt(network, "adacontrast", classes=4, queue_size=6)
     before = snapshot(wrong)
-    with pytest.raises(NetworkError, match=r"5 logits an image; .* says 4"):
+    with pytest.raises(NetworkError, match=r"5 logits an image, .* expect 4"):
         wrong(images(2))
     assert same(before, snapshot(wrong))
 
@@ -232,6 +232,11 @@ def test_a_layer_without_statistics_from_training_is_refused() -> None:
     )
     with pytest.raises(NetworkError, match="track_running_stats=False"):
         adapt(network, "adacontrast")
+
+
+def test_a_wrapped_network_is_named_as_without_the_wrapper() -> None:
+    network = nn.DataParallel(convolutional())
+    assert adapt(network, "adacontrast", features="12")(images(2)).shape == (2, 5)
 
 
 def test_an_episode_knows_nothing_of_the_one_before() -> None:

@@ -19,7 +19,7 @@ from subjects import (
 )
 from torch import Tensor, nn
 
-from realistic_tta import SettingError, adapt
+from realistic_tta import NetworkError, SettingError, adapt
 from realistic_tta.errors import InputError
 from realistic_tta.methods.optimizers import SGD
 from realistic_tta.methods.views.cotta_view import cotta_view
@@ -219,6 +219,11 @@ def test_one_value_a_channel_names_the_layer_and_changes_nothing() -> None:
     with pytest.raises(InputError, match=r'layer "1".*no variance'):
         adapted(images(1))
     assert same(before, snapshot(adapted))
+
+
+def test_a_network_without_parameters_is_refused() -> None:
+    with pytest.raises(NetworkError, match="cotta trains all parameters of a network, and this"):
+        adapt(nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Flatten()), "cotta")
 
 
 def test_an_episode_knows_nothing_of_the_one_before() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from realistic_tta.errors import InputError, NetworkError, SettingError
-from realistic_tta.normalization.network import layers_with_parameters
 from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
     RunningStatistics,
@@ -20,22 +19,22 @@ from realistic_tta.normalization.statistics_rules import (
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 
 from .batch import Batch
-from .checks import check_count, check_number, check_seed
+from .checks import check_count, check_number
 from .contrast import concentration, contrast, nearest_probabilities, write
 from .features import catching, feature_layer
-from .gradient_method import GradientMethod, Pass, TrainingSettings
+from .gradient_method import Pass
 from .momentum_settings import count_classes
 from .optimizers import SGD, Adam, Memory
 from .outputs import widen
-from .random_state import generator_at
 from .views.batch_images import images_of, with_images
 from .views.contrast_views import strong_view, weak_view
 from .weight_average import follow
+from .whole_network_method import SeededSettings, WholeNetworkMethod, generator_at
 
 
 @dataclass(frozen=True)
-class AdaContrastSettings(TrainingSettings):
-    """The settings of every method that trains, and these.
+class AdaContrastSettings(SeededSettings):
+    """The settings of every method that trains, a seed, and these.
 
     temperature: of the contrast between views.
     key_momentum: what the key network keeps of itself at each step.
@@ -45,7 +44,6 @@ class AdaContrastSettings(TrainingSettings):
     statistics_momentum: weight of the current view in the running statistics, as in torch.
     features: name of the Linear layer whose input is the features; by default the last one.
     classes: how many classes the network tells apart; by default the outputs of that last one.
-    seed: of the views and of the queue's first keys.
     """
 
     optimizer: Adam | SGD = SGD(lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -57,7 +55,6 @@ class AdaContrastSettings(TrainingSettings):
     statistics_momentum: float = 0.1  # torch's
     features: str | None = None
     classes: int | None = None
-    seed: int = 0
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cifar10_c": {},
@@ -74,7 +71,6 @@ class AdaContrastSettings(TrainingSettings):
             check_count(name, getattr(self, name))
         if self.classes is not None:
             check_count("classes", self.classes)
-        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Look(Pass):
     features: Tensor
 
 
-class AdaContrast(GradientMethod):
+class AdaContrast(WholeNetworkMethod):
     """Trains all parameters with pseudo-labels and a contrast between two strong views.
 
         loss = cross-entropy(strong view, pseudo-label) + contrast(strong view, another's key)
@@ -104,20 +100,16 @@ class AdaContrast(GradientMethod):
     settings_type = AdaContrastSettings
     settings: AdaContrastSettings
 
-    def __init__(self, network: nn.Module, settings: AdaContrastSettings) -> None:
-        layer = feature_layer(network, settings.features)
+    @property
+    def classifier(self) -> nn.Linear:
+        """The layer whose input is the features."""
+        layer = feature_layer(self.network, self.settings.features)
         if not isinstance(layer, nn.Linear):
             raise SettingError(
-                f'features="{settings.features}" is a {type(layer).__name__}; expected the name of '
-                "a Linear layer, whose number of inputs is known before the first batch"
+                f'features="{self.settings.features}" is a {type(layer).__name__}; expected the '
+                "name of a Linear layer, whose number of inputs is known before the first batch"
             )
-        self.features = layer.in_features
-        self.classes = settings.classes or count_classes(network)
-        super().__init__(network, settings)
-
-    def layers_to_train(self) -> Iterable[tuple[str, nn.Module]]:
-        """All layers that have parameters."""
-        return layers_with_parameters(self.network)
+        return layer
 
     def start(self) -> ChannelStatistics:
         """Running statistics go on from training's."""
@@ -125,18 +117,21 @@ class AdaContrast(GradientMethod):
 
     def at_start(self) -> Memory:
         """Query and key network are the source; the bank is empty, the queue random."""
-        memory, size = super().at_start(), self.settings.queue_size
-        weights, running = memory["weights"], self.start()
-        generator = torch.Generator("cpu").manual_seed(self.settings.seed)
-        keys = torch.randn(size, self.features, generator=generator, device="cpu")
-        labels = torch.randint(self.classes, (size,), generator=generator, device="cpu")
+        memory, running, size = super().at_start(), self.start(), self.settings.queue_size
+        weights, generator = memory["weights"], generator_at(memory["generator_state"])
+        features = self.classifier.in_features
+        classes = self.settings.classes or count_classes(self.network)
+        keys = torch.randn(
+            size, features, generator=generator, device=generator.device, dtype=torch.float32
+        )
+        labels = torch.randint(classes, (size,), generator=generator, device=generator.device)
         return memory | {
             "key": weights.clone(),
             "target_mean": running.mean.clone(),
             "target_variance": running.variance.clone(),
-            "bank_features": weights.new_zeros(size, self.features),
-            "bank_probabilities": weights.new_zeros(size, self.classes),
-            "queue_keys": functional.normalize(keys.float()).to(weights),
+            "bank_features": weights.new_zeros(size, features),
+            "bank_probabilities": weights.new_zeros(size, classes),
+            "queue_keys": functional.normalize(keys).to(weights),
             "queue_labels": labels.to(weights.device),
             "samples": torch.zeros_like(self.step),
             "generator_state": generator.get_state(),
@@ -188,11 +183,11 @@ class AdaContrast(GradientMethod):
         self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
     ) -> Look:
         """One forward as in training, and the features that its classifier saw."""
-        with catching(feature_layer(self.network, self.settings.features)) as caught:
+        with catching(self.classifier) as caught:
             forward = self.run_trained(batch, weights, rules)
         features = widen(caught.features())
-        self._check("features", features, self.features)
-        self._check("logits", forward.logits, self.classes)
+        self._check("features", features, "bank_features")
+        self._check("logits", forward.logits, "bank_probabilities")
         return Look(forward.outputs, forward.leaves, forward.rules, features)
 
     def _train(
@@ -237,10 +232,10 @@ class AdaContrast(GradientMethod):
         rings = {name: write(memory[name], memory["samples"], new) for name, new in rows.items()}
         return rings | {"samples": memory["samples"] + len(labels)}
 
-    def _check(self, what: str, found: Tensor, expected: int) -> None:
+    def _check(self, what: str, found: Tensor, bank: str) -> None:
+        expected = self.get_buffer(bank).shape[1]
         if found.shape[1] != expected:
             raise NetworkError(
-                f"the network has {found.shape[1]} {what} an image; the layer that classifies says "
-                f'{expected}. Name another, adapt(network, "adacontrast", features=...), '
-                "or give classes="
+                f"the network has {found.shape[1]} {what} an image, its Linear layers let expect "
+                f"{expected}; name another layer, features=..., or give the number, classes=..."
             )

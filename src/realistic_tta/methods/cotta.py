@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from realistic_tta.errors import SettingError
-from realistic_tta.normalization.network import layers_with_parameters
 
 from .batch import Batch
-from .checks import check_count, check_number, check_seed
+from .checks import check_count, check_number
 from .consistency import confidence, soft_cross_entropy, symmetric_cross_entropy
-from .gradient_method import GradientMethod, Pass, TrainingSettings
+from .gradient_method import Pass
 from .optimizers import SGD, Adam, Memory
 from .outputs import find_logits, mean_outputs, widen
-from .random_state import first_state, generator_at
 from .views.batch_images import images_of, with_images
 from .views.cotta_view import cotta_view
 from .weight_average import follow, restore
+from .whole_network_method import SeededSettings, WholeNetworkMethod, generator_at
 
 
 @dataclass(frozen=True)
-class CottaSettings(TrainingSettings):
-    """The settings of every method that trains, and these.
+class CottaSettings(SeededSettings):
+    """The settings of every method that trains, a seed, and these.
 
     teacher_momentum: what the teacher keeps of itself at each step.
     restore: the probability with which each number of the student returns to the source.
     threshold: the source's confidence on the batch, below which the teacher looks at views.
     views: how many.
     symmetric: whether the student's prediction is a target too (ImageNet).
-    seed: of the views and of the restoring.
     """
 
     optimizer: Adam | SGD = Adam(lr=1e-3)  # Wang 2022, CIFAR, at batch size 200
@@ -42,7 +40,6 @@ class CottaSettings(TrainingSettings):
     threshold: float = 0.92  # Wang 2022, CIFAR-10-C
     views: int = 32  # Wang 2022, section 4.1
     symmetric: bool = False
-    seed: int = 0
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cifar10_c": {},
@@ -61,12 +58,11 @@ class CottaSettings(TrainingSettings):
         for name in ("teacher_momentum", "restore", "threshold"):
             check_number(name, getattr(self, name), low=0, high=1)
         check_count("views", self.views)
-        check_seed(self.seed)
         if not isinstance(self.symmetric, bool):
             raise SettingError(f"symmetric is {self.symmetric!r}; expected True or False")
 
 
-class Cotta(GradientMethod):
+class Cotta(WholeNetworkMethod):
     """Trains all parameters of a student towards its teacher, the average of the student so far.
 
         loss = cross-entropy(student on the batch, target: softmax of the teacher's logits)
@@ -82,15 +78,10 @@ class Cotta(GradientMethod):
     settings: CottaSettings
     predicts_with = "teacher"
 
-    def layers_to_train(self) -> Iterable[tuple[str, nn.Module]]:
-        """All layers that have parameters."""
-        return layers_with_parameters(self.network)
-
     def at_start(self) -> Memory:
         """The student and the teacher are the source."""
         memory = super().at_start()
-        state = first_state(self.settings.seed)
-        return memory | {"teacher": memory["weights"].clone(), "generator_state": state}
+        return memory | {"teacher": memory["weights"].clone()}
 
     def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
         """Ask the teacher; step towards it; let it follow; restore some of the source."""
