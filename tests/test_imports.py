@@ -79,6 +79,7 @@ def test_what_may_be_imported_late_is_imported_inside_functions(part: str) -> No
 
 
 METHOD_MODULES = {"source", "batch_norm", "rectified_tema", "lame", "tent", "eta", "sar"}
+METHOD_MODULES |= {"cotta", "adacontrast"}
 
 
 def test_a_method_never_imports_a_sibling() -> None:

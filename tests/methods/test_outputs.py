@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from realistic_tta import NetworkError
-from realistic_tta.methods.outputs import find_logits, map_tensors, tensors_in, without_gradient
+from realistic_tta.methods.outputs import (
+    find_logits,
+    map_tensors,
+    mean_outputs,
+    tensors_in,
+    without_gradient,
+)
 
 Pair = namedtuple("Pair", ["first", "second"])  # noqa: PYI024 - as networks return them
 
@@ -62,3 +68,27 @@ def test_an_image_is_not_taken_for_logits() -> None:
     assert find_logits({"images": images, "labels": torch.ones(2, 1).long(), "z": LOGITS}) is LOGITS
     with pytest.raises(NetworkError, match=r"a dict with \(2, 3, 4, 4\); expected logits"):
         find_logits({"images": images})
+
+
+def test_the_mean_is_taken_tensor_by_tensor_wherever_they_are() -> None:
+    outputs: list[dict[str, Any]] = [
+        {
+            "logits": torch.full((2, 3), float(n)),
+            "more": [torch.tensor([n, -n]).float(), "x"],
+            "n": n,
+        }
+        for n in range(4)
+    ]
+    found = mean_outputs(iter(outputs))
+    assert torch.equal(found["logits"], torch.full((2, 3), 1.5))
+    assert torch.equal(found["more"][0], torch.tensor([1.5, -1.5]))
+    assert found["more"][1] == "x"
+    assert found["n"] == 3  # the last
+    assert torch.equal(outputs[3]["logits"], torch.full((2, 3), 3.0))
+
+
+def test_halves_are_added_up_in_float32_and_whole_numbers_are_left_alone() -> None:
+    found = mean_outputs([(torch.full((1,), 60000.0).half(), torch.tensor(n)) for n in (1, 2)])
+    assert found[0].dtype == torch.float16
+    assert found[0].item() == torch.tensor(60000.0).half().item()
+    assert found[1].item() == 2

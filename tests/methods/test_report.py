@@ -55,7 +55,10 @@ def test_source_reports_every_layer_as_left_alone() -> None:
 
 
 def test_divergence_is_that_of_the_statistics_in_use() -> None:
-    """A stream like the training data diverges little; a shifted one much."""
+    """A stream like the training data diverges little; a shifted one much.
+
+    Not so for methods that measure on views, which are other images.
+    """
     with on_cpu():
         network = nn.Sequential(
             nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10)
@@ -64,7 +67,7 @@ def test_divergence_is_that_of_the_statistics_in_use() -> None:
     alike = torch.randn(200, 3, 8, 8, generator=generator)
     for method in METHODS:
         near, far = (adapt(network, method) for _ in range(2))
-        if not near.report().layers:
+        if not near.report().layers or method in ("cotta", "adacontrast"):
             continue
         near(alike)
         far(alike * 3 + 2)

@@ -108,14 +108,17 @@ class BatchNormMethod(AdaptedNetwork):
             for layer in self.layers:
                 layer.follow(None)
 
-    def measured(self, rules: Sequence[StatisticsRule]) -> ChannelStatistics:
+    def measured(
+        self, rules: Sequence[StatisticsRule], before: ChannelStatistics | None = None
+    ) -> ChannelStatistics:
         """Target statistics of all layers after a pass; as before in layers it did not reach."""
-        after = [rule.target for rule in rules if rule.target is not None]
+        before = before or self.target
+        after = [target for rule in rules if (target := rule.target) is not None]
         if len(after) < len(rules):
-            before = self.by_layer(self.target)
-            after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
+            old = self.by_layer(before)
+            after = [rule.target or each for rule, each in zip(rules, old, strict=True)]
         if not after:  # a network without BatchNorm
-            return self.target
+            return before
         means, variances = zip(*after, strict=True)
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
         if overflowed := self._first_not_finite(target):

@@ -10,8 +10,10 @@ from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
 
+from .adacontrast import AdaContrast
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
+from .cotta import Cotta
 from .eta import Eta
 from .lame import Lame
 from .momentum_settings import count_classes
@@ -31,6 +33,8 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "tent": Tent,
     "eta": Eta,
     "sar": Sar,
+    "cotta": Cotta,
+    "adacontrast": AdaContrast,
 }
 
 

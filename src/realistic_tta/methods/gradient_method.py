@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import InputError, NetworkError, SettingError
 from realistic_tta.normalization.network import affine_layers, describe_affine
-from realistic_tta.normalization.statistics_rules import TrainingStatistics
+from realistic_tta.normalization.statistics_rules import StatisticsRule, TrainingStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
@@ -59,7 +59,7 @@ class Pass:
 
     outputs: Any
     leaves: Sequence[Tensor]
-    rules: Sequence[TrainingStatistics]
+    rules: Sequence[StatisticsRule]
 
     @property
     def logits(self) -> Tensor:
@@ -85,6 +85,7 @@ class GradientMethod(BatchNormMethod):
 
     needs_batch_norm = False
     needs_source = False
+    predicts_with: ClassVar[str] = "weights"  # which of its vectors `freeze` takes
     settings: TrainingSettings
 
     def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
@@ -131,13 +132,19 @@ class GradientMethod(BatchNormMethod):
         self.remember(**memory)
         return map_tensors(without_gradient, outputs)
 
-    def run_trained(self, batch: Batch, weights: Tensor) -> Pass:
-        """One forward with these weights, every BatchNorm on the batch's own statistics."""
+    def run_trained(
+        self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
+    ) -> Pass:
+        """One forward with these weights; BatchNorms on the batch's own statistics, or by rules."""
         leaves = self.trained.leaves(weights)
-        rules = [TrainingStatistics() for _ in self.layers]
+        rules = rules or self.batch_rules()
         with self.trained.replaced(leaves):
             outputs = self.run_with(batch, rules)
         return Pass(outputs, leaves, rules)
+
+    def batch_rules(self) -> list[TrainingStatistics]:
+        """Every BatchNorm on the batch's own statistics."""
+        return [TrainingStatistics() for _ in self.layers]
 
     def descend(self, memory: Memory, gradient: Tensor) -> Memory:
         """The memory after one step of the optimiser."""
@@ -166,7 +173,7 @@ class GradientMethod(BatchNormMethod):
         plain = super().freeze()
         for own, needed in zip(plain.parameters(), self.had_gradients, strict=True):
             own.requires_grad_(needed)
-        values = self.trained.leaves(self.get_buffer("weights"))
+        values = self.trained.leaves(self.get_buffer(self.predicts_with))
         with torch.no_grad():
             for name, value in zip(self.trained.names, values, strict=True):
                 plain.get_parameter(name).copy_(value)

@@ -6,7 +6,7 @@ A method that trains needs the logits among them, and hands them on without thei
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -70,6 +70,22 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any, depth: int = D
         else:
             changed.__dict__[key] = inner
     return changed
+
+
+def mean_outputs(many: Iterable[Any]) -> Any:
+    """The mean of several outputs of one form, tensor by tensor; what is no number is the last's.
+
+    >>> zero, two = torch.tensor([0.0, 2.0], device="cpu")
+    >>> mean_outputs([{"logits": zero}, {"logits": two}])
+    {'logits': tensor(1.)}
+    """
+    totals: list[Tensor] = []
+    outputs, count = None, 0
+    for count, outputs in enumerate(many, start=1):  # noqa: B007 - both are used after the last
+        found = [widen(tensor) for tensor in tensors_in(outputs) if tensor.is_floating_point()]
+        totals = list(map(torch.add, totals, found)) if totals else found
+    means = (total / count for total in totals)
+    return map_tensors(lambda t: next(means).to(t.dtype) if t.is_floating_point() else t, outputs)
 
 
 def without_gradient(tensor: Tensor) -> Tensor:

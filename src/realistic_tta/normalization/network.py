@@ -81,19 +81,32 @@ _NORMALIZATION = re.compile(r"(?<!Weight)(?<!Spectral)Norm(Act)?(\d[dD])?$")
 
 
 def affine_layers(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Name and layer of everything that normalises and then scales or shifts by parameters.
+    """Name and layer of everything that normalises and then scales or shifts by parameters."""
+    for name, module in layers_with_parameters(network):
+        if isinstance(module, _PER_IMAGE) or is_batch_norm(module):
+            yield name, module
+
+
+def layers_with_parameters(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Name and layer of everything that has parameters of its own.
 
     The names are those of the original network, whether its BatchNorms are replaced or not.
     """
-    replaced = {
-        id(module.layer): module.name
-        for module in network.modules()
-        if isinstance(module, AdaptiveBatchNorm)
-    }
     for name, module in network.named_modules():
-        normalizes = isinstance(module, _PER_IMAGE) or is_batch_norm(module)
-        if normalizes and any(True for _ in module.parameters(recurse=False)):
-            yield replaced.get(id(module), name), module
+        if any(isinstance(own, nn.Parameter) for own in module.parameters(recurse=False)):
+            yield _original_name(network, name), module
+
+
+def _original_name(network: nn.Module, name: str) -> str:
+    """The name of a module without the adaptive layers on the way to it."""
+    parts = []
+    module: nn.Module | None = network
+    for part in name.split("."):
+        assert module is not None
+        if part and not isinstance(module, AdaptiveBatchNorm):
+            parts.append(part)
+        module = module._modules.get(part)  # noqa: SLF001 - get_submodule would start anew
+    return ".".join(parts)
 
 
 _PER_IMAGE = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)

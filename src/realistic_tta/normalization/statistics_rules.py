@@ -21,6 +21,7 @@ from realistic_tta.statistics.channel_statistics import (
     mix,
     moving_average,
     pool,
+    pool_all,
     rescale,
     values_per_channel,
 )
@@ -71,14 +72,10 @@ class _Measurement:
 
     def take(self, inputs: Tensor) -> tuple[ChannelStatistics, ChannelStatistics]:
         """The statistics of these inputs, and of all so far."""
-        statistics = measure(inputs, self.correction)
-        return statistics, self.add(statistics, values_per_channel(inputs))
-
-    def add(self, statistics: ChannelStatistics, count: int) -> ChannelStatistics:
-        """The statistics of all so far, with these of count values a channel."""
+        statistics, count = measure(inputs, self.correction), values_per_channel(inputs)
         self.pooled = statistics if self.pooled is None else self._pool(statistics, count)
         self.count += count
-        return self.pooled
+        return statistics, self.pooled
 
     def _pool(self, statistics: ChannelStatistics, count: int) -> ChannelStatistics:
         assert self.pooled is not None
@@ -113,8 +110,19 @@ class TrainingStatistics:
     measures = True
 
     def __init__(self) -> None:
-        self.measurement = _Measurement(correction=0)
-        self.target: ChannelStatistics | None = None
+        self.told: list[tuple[ChannelStatistics, int]] = []
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """Pooled only when somebody asks: cotta goes through a layer 32 times a batch."""
+        if len(self.told) > 1:
+            self.told = [(pool_all(self.told), self.count)]
+        return self.told[0][0] if self.told else None
+
+    @property
+    def count(self) -> int:
+        """How many values a channel were measured."""
+        return sum(count for _, count in self.told)
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The statistics of these inputs alone, for a layer that has to be handed them."""
@@ -124,8 +132,28 @@ class TrainingStatistics:
 
     def tell(self, statistics: ChannelStatistics, count: int) -> None:
         """Takes what the layer measured, over count values a channel."""
-        statistics = ChannelStatistics(*(statistic.detach() for statistic in statistics))
-        self.target = self.measurement.add(statistics, count)
+        self.told.append((ChannelStatistics(*(each.detach() for each in statistics)), count))
+
+
+class RunningStatistics(TrainingStatistics):
+    """The batch's own statistics; `target` is the running average, as torch's in train mode.
+
+    The average takes the unbiased variance. momentum: weight of the current batch, as in torch.
+    """
+
+    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
+        super().__init__()
+        self.previous = previous
+        self.momentum = momentum
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """The average, the current batch included."""
+        biased = super().target
+        if biased is None:
+            return None
+        unbiased = rescale(biased, self.count, by=self.count - 1)
+        return moving_average(self.previous, unbiased, self.momentum)
 
 
 class InterpolatedStatistics:
