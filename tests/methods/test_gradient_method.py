@@ -106,7 +106,7 @@ class Twice(nn.Module):
 
 SUBJECTS: dict[str, nn.Module] = {
     "plain": convolutional(),
-    "subclass": classifier(Activated(4), nn.BatchNorm2d(4)),
+    "subclass": classifier(nn.BatchNorm2d(4), Activated(4), nn.BatchNorm2d(4)),
     "SyncBatchNorm": classifier(nn.SyncBatchNorm(4)),
     "no source statistics": classifier(nn.BatchNorm2d(4, track_running_stats=False)),
     "no parameters": classifier(nn.BatchNorm2d(4, affine=False), nn.BatchNorm2d(4)),

@@ -59,6 +59,15 @@ def test_many_steps_are_those_of_torchs_optimizer(name: str, dtype: torch.dtype)
             torch.testing.assert_close(weights, parameter.detach(), rtol=tolerance, atol=tolerance)
 
 
+def test_adams_first_steps_are_as_long_as_lr_to_six_digits() -> None:
+    """With a gradient that stays the same; 1 - 0.999 in float32 would be off in the fifth."""
+    adam, weights = Adam(lr=1e-3), torch.zeros(1)
+    memory = adam.start(weights)
+    for count in range(1, 4):
+        weights, memory = adam.update(weights, torch.ones(1), memory)
+        assert weights.item() == pytest.approx(-1e-3 * count, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_update_changes_nothing_it_was_given(name: str) -> None:
     ours, _, _ = OPTIMIZERS[name]
