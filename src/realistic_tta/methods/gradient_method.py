@@ -24,7 +24,7 @@ from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
 from .checks import check_count
 from .optimizers import SGD, Adam, Memory
-from .outputs import find_logits, map_tensors, widen
+from .outputs import find_logits, map_tensors, widen, without_gradient
 from .report import Report
 from .trained_parameters import TrainedParameters, flat
 
@@ -124,12 +124,13 @@ class GradientMethod(BatchNormMethod):
         with torch.inference_mode(False), torch.enable_grad():  # noqa: FBT003 - for dynamo
             if self.settings.episodic:
                 memory = self.at_start()
-            batch = _without_gradients(batch)
+            args, kwargs = map_tensors(without_gradient, (batch.args, dict(batch.kwargs)))
+            batch = Batch(args, kwargs, batch.size)
             for _ in range(self.settings.steps):
                 outputs, memory = self.learn(batch, memory)
         self._check_finite(memory["weights"])
         self.remember(**memory)
-        return map_tensors(Tensor.detach, outputs)
+        return map_tensors(without_gradient, outputs)
 
     def run_trained(
         self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
@@ -191,13 +192,3 @@ class GradientMethod(BatchNormMethod):
                 f"{self.name}'s step would make a weight NaN or Inf: values overflow in the "
                 "network or its gradient. Use a wider type or a smaller lr. Nothing was changed"
             )
-
-
-def _without_gradients(batch: Batch) -> Batch:
-    """The batch as tensors that take part in a backward pass, but need no gradient themselves."""
-
-    def own(tensor: Tensor) -> Tensor:
-        return tensor.clone() if tensor.is_inference() else tensor.detach()
-
-    args, kwargs = map_tensors(own, batch.args), map_tensors(own, dict(batch.kwargs))
-    return Batch(args, kwargs, batch.size)

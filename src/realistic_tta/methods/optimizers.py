@@ -57,6 +57,8 @@ class SGD:
         check_number("lr", self.lr, low=0)
         check_number("momentum", self.momentum, low=0, high=1)
         check_number("weight_decay", self.weight_decay, low=0)
+        if not isinstance(self.nesterov, bool):
+            raise SettingError(f"nesterov is {self.nesterov!r}; expected True or False")
 
     def start(self, weights: Tensor) -> Memory:
         """No velocity."""

@@ -37,28 +37,34 @@ def widen(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+DEPTH = 5  # how deep to look: an object may hold itself
+
+
+def tensors_in(value: Any, depth: int = DEPTH) -> Iterator[Tensor]:
     """All tensors in the value, in order."""
     if isinstance(value, Tensor):
         yield value
-    for _, inner in _parts(value):
-        yield from tensors_in(inner)
+    elif depth:
+        for _, inner in _parts(value):
+            yield from tensors_in(inner, depth - 1)
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """The same value with every tensor in it exchanged; nothing is changed in place."""
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any, depth: int = DEPTH) -> Any:
+    """The same value with the tensors in it exchanged; what holds none that changes is kept.
+
+    Nothing is changed in place: a container or object with a new tensor is itself a new one.
+    """
     if isinstance(value, Tensor):
         return function(value)
-    parts = {key: map_tensors(function, inner) for key, inner in _parts(value)}
-    if isinstance(value, tuple):
-        make = getattr(
-            type(value), "_make", type(value)
-        )  # a named tuple takes its parts one by one
-        return make(parts.values())
-    if not parts:
+    parts = _parts(value) if depth else []
+    after = {key: map_tensors(function, inner, depth - 1) for key, inner in parts}
+    if all(after[key] is inner for key, inner in parts):
         return value
+    if isinstance(value, tuple):
+        make = getattr(type(value), "_make", type(value))  # a named tuple takes them one by one
+        return make(after.values())
     changed = copy.copy(value)
-    for key, inner in parts.items():
+    for key, inner in after.items():
         if isinstance(value, list | Mapping):
             changed[key] = inner
         else:
@@ -82,12 +88,19 @@ def mean_outputs(many: Iterable[Any]) -> Any:
     return map_tensors(lambda t: next(means).to(t.dtype) if t.is_floating_point() else t, outputs)
 
 
+def without_gradient(tensor: Tensor) -> Tensor:
+    """The tensor as one that may take part in a backward pass, but needs no gradient itself."""
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        return tensor.clone()
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
 def _parts(value: Any) -> list[tuple[Any, Any]]:
     """What a container or an object holds, by index, key or name."""
     if isinstance(value, list | tuple):
         return list(enumerate(value))
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, Tensor | type | torch.nn.Module) or callable(value):
+    if isinstance(value, type | torch.nn.Module) or callable(value):
         return []
     return list(getattr(value, "__dict__", {}).items())
