@@ -82,7 +82,8 @@ def test_what_may_be_imported_late_is_imported_inside_functions(part: str) -> No
             assert not names & MAY_IMPORT_LATE[part], path.name
 
 
-METHOD_MODULES = {"source", "batch_norm", "rectified_tema"}
+METHOD_MODULES = {"source", "batch_norm", "rectified_tema", "lame", "tent", "eta", "sar"}
+METHOD_MODULES |= {"cotta", "adacontrast"}
 
 
 def test_a_method_never_imports_a_sibling() -> None:

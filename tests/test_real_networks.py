@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from methods.plain_training import tent
 from subjects import images, on_cpu, randomize, stream
 from torch import Tensor, nn
 
@@ -97,3 +98,24 @@ def test_a_segmentation_network_gives_its_dictionary() -> None:
         )
     adapted = adapt(randomize(network), classes=5)
     assert adapted(images(2, side=64))["out"].shape == (2, 5, 64, 64)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "timm/mobilenetv3_small_050", "timm/resnet10t"])
+def test_a_public_network_is_trained_as_by_a_plain_program(name: str) -> None:
+    adapted = adapt(build(name), "tent")
+    expected = tent(build(name), stream([6, 3], side=64), torch.optim.Adam, lr=1e-3)
+    for batch, logits in zip(stream([6, 3], side=64), expected, strict=True):
+        torch.testing.assert_close(adapted(batch), logits, atol=2e-3, rtol=1e-3)
+
+
+def test_a_transformer_is_trained_by_its_layer_norms() -> None:
+    with on_cpu():
+        network = timm.create_model(
+            "vit_tiny_patch16_224", num_classes=10, img_size=32, patch_size=8
+        )
+    for method, count in (("tent", 50), ("sar", 36)):  # sar leaves out three blocks and the last
+        adapted = adapt(network, method)
+        assert len(adapted.report().trained) == count
+        for size in (4, 1):
+            assert torch.isfinite(adapted(images(size, side=32))).all()
+        assert type(adapted.freeze()) is type(network)

@@ -13,6 +13,7 @@ from .errors import (
 )
 from .methods.base import AdaptedNetwork
 from .methods.catalogue import METHODS, adapt
+from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
 from .statistics.class_diversity import class_diversity, iid_class_diversity
 from .statistics.momentum import choose_momentum
@@ -21,6 +22,8 @@ __version__ = _version("realistic-tta")
 
 __all__ = [
     "METHODS",
+    "SGD",
+    "Adam",
     "AdaptedNetwork",
     "DataError",
     "ForwardError",

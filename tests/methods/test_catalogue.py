@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from subjects import convolutional, images, on_cpu
 from torch import Tensor, nn
 
-from realistic_tta import METHODS, SettingError, adapt
+from realistic_tta import METHODS, SGD, SettingError, adapt
 
 
 def test_names_are_the_methods_own() -> None:
@@ -65,9 +67,15 @@ class Output:
 @pytest.mark.parametrize("form", ["tuple", "dict", "object"])
 @pytest.mark.parametrize("method", METHODS)
 def test_arguments_and_outputs_pass_through(form: str, method: str) -> None:
+    """lame corrects what comes out; its own tests say how. adacontrast predicts after it has
+    learnt from what came out: here with steps of no length.
+    """
+    if method == "lame":
+        return
+    still: dict[str, Any] = {"optimizer": SGD(lr=0.0)} if method == "adacontrast" else {}
     batch, shift = images(4), torch.full((4, 5), 3.0)
-    logits = adapt(convolutional(), method)(batch)
-    found = adapt(Passes(form), method)(batch, shift=shift, scale=2.0)
+    logits = adapt(convolutional(), method, **still)(batch)
+    found = adapt(Passes(form), method, **still)(batch, shift=shift, scale=2.0)
     expected = logits * 2 + 3
     if form == "tuple":
         torch.testing.assert_close(found[0], expected)

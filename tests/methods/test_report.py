@@ -55,14 +55,20 @@ def test_source_reports_every_layer_as_left_alone() -> None:
 
 
 def test_divergence_is_that_of_the_statistics_in_use() -> None:
-    """A stream like the training data diverges little; a shifted one much."""
-    layer = nn.BatchNorm2d(3).eval()
+    """A stream like the training data diverges little; a shifted one much.
+
+    Not so for methods that measure on views, which are other images.
+    """
+    with on_cpu():
+        network = nn.Sequential(
+            nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10)
+        )
     generator = torch.Generator().manual_seed(0)
     alike = torch.randn(200, 3, 8, 8, generator=generator)
     for method in METHODS:
-        if method == "source":
+        near, far = (adapt(network, method) for _ in range(2))
+        if not near.report().layers or method in ("cotta", "adacontrast"):
             continue
-        near, far = (adapt(layer, method, classes=10) for _ in range(2))
         near(alike)
         far(alike * 3 + 2)
         close, distant = (adapted.report().layers[0].divergence for adapted in (near, far))

@@ -13,6 +13,7 @@ from realistic_tta import InputError, NetworkError, adapt
 from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.normalization.network import (
     is_batch_norm,
+    layers_with_parameters,
     other_normalizations,
     replace_batch_norms,
     restore_batch_norms,
@@ -30,6 +31,36 @@ def test_replacing_and_restoring_leaves_the_network_as_it_was() -> None:
     assert restored is network
     assert all(a is b for a, b in zip(modules, restored.modules(), strict=True))
     assert same(before, snapshot(restored))
+
+
+class Scaled(nn.BatchNorm2d):
+    """A BatchNorm with a layer of its own inside."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.scale = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        scaled: Tensor = self.scale(super().forward(batch))
+        return scaled
+
+
+@pytest.mark.parametrize("kind", ["nested", "root", "convolutional"])
+def test_parameters_are_named_as_in_the_original(kind: str) -> None:
+    networks: dict[str, nn.Module] = {
+        "nested": nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(Scaled(4), nn.BatchNorm2d(4))),
+        "root": Scaled(3),
+        "convolutional": convolutional(),
+    }
+    network = networks[kind]
+    expected = {name: id(parameter) for name, parameter in network.named_parameters()}
+    for root in (network, replace_batch_norms(network)[0]):
+        found = {
+            f"{name}.{own}" if name else own: id(parameter)
+            for name, layer in layers_with_parameters(root)
+            for own, parameter in layer.named_parameters(recurse=False)
+        }
+        assert found == expected
 
 
 def test_a_batch_norm_at_the_root() -> None:
@@ -157,7 +188,7 @@ def test_every_kind_is_adapted_by_the_layers_own_forward(kind: str, method: str)
     """An adapted layer gives what the layer itself gives with the statistics in its buffers."""
     layer, shape = subjects()[kind]
     randomize(layer)
-    adapted = adapt(layer, method, **({"classes": 10} if "tema" in method else {}))
+    adapted = adapt(layer, method, classes=10 if "tema" in method else None)
     report = adapted.report()
     assert [(found.kind, found.channels) for found in report.layers] == [(type(layer).__name__, 3)]
     for seed in range(3):
@@ -200,7 +231,7 @@ def test_layers_without_source_statistics_are_named(method: str) -> None:
     with on_cpu():
         network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
     with pytest.raises(NetworkError, match=r'layer "1" .*track_running_stats=False.*tbn'):
-        adapt(network, method, **({"classes": 2} if method == "rectified_tema" else {}))
+        adapt(network, method, classes=2 if method == "rectified_tema" else None)
 
 
 @pytest.mark.parametrize("method", ["tbn", "tema"])

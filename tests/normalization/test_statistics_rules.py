@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+import copy
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from subjects import randomize
+from torch import Tensor, nn
 
+from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.normalization.statistics_rules import (
     BatchStatistics,
     FixedStatistics,
     InterpolatedStatistics,
     MovingAverage,
     RectifiedMovingAverage,
+    RunningStatistics,
     StatisticsRule,
+    TrainingStatistics,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, measure
 
 SOURCE = ChannelStatistics(torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5]))
 BEFORE = ChannelStatistics(torch.zeros(2), torch.ones(2))
@@ -91,3 +98,67 @@ def test_a_rule_that_was_not_used_has_no_target() -> None:
     assert [rule.target for rule in rules] == [None] * 5
     assert rules[0].statistics(uses([3])[0]) is SOURCE
     assert rules[0].target is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_what_torchs_kernel_measures_is_what_we_would(dtype: torch.dtype) -> None:
+    """Channels with a large mean, a tiny and a huge deviation, and none at all."""
+    scale = torch.tensor([1.0, 1e-3, 100.0, 0.0]).view(1, 4, 1, 1)
+    batch = torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * scale + 3
+    batch = batch.to(dtype)
+    layer = AdaptiveBatchNorm(nn.BatchNorm2d(4).to(dtype).eval(), "0")
+    rule = TrainingStatistics()
+    layer.follow(rule)
+    layer(batch)
+    assert rule.target is not None
+    expected = measure(batch)
+    torch.testing.assert_close(rule.target.mean, expected.mean)
+    torch.testing.assert_close(rule.target.variance, expected.variance, atol=1e-9, rtol=1e-4)
+    layer(batch + 1)
+    pooled = measure(torch.cat([batch, batch + 1]))
+    torch.testing.assert_close(rule.target.variance, pooled.variance, atol=1e-4, rtol=1e-3)
+
+
+def test_running_statistics_are_torchs_in_train_mode() -> None:
+    """Output and running average, over three batches; a batch of one image among them."""
+    theirs = randomize(nn.BatchNorm2d(4))
+    ours = AdaptiveBatchNorm(copy.deepcopy(theirs), "0")
+    theirs.train()
+    running = ours.source_statistics()
+    for batch in (torch.randn(6, 4, 5, 5), torch.randn(1, 4, 3, 3) + 2, torch.randn(2, 4, 1, 1)):
+        rule = RunningStatistics(running, momentum=0.1)
+        ours.follow(rule)
+        torch.testing.assert_close(ours(batch), theirs(batch))
+        assert rule.target is not None
+        running = rule.target
+        torch.testing.assert_close(running.mean, theirs.running_mean)
+        torch.testing.assert_close(running.variance, theirs.running_var, atol=1e-5, rtol=1e-4)
+
+
+def test_running_statistics_take_all_uses_in_a_pass_as_one_batch() -> None:
+    first, second = torch.randn(3, 2, 4), torch.randn(5, 2, 4) + 1
+    layer = AdaptiveBatchNorm(nn.BatchNorm1d(2).eval(), "0")
+    rule = RunningStatistics(BEFORE, momentum=0.25)
+    layer.follow(rule)
+    layer(first)
+    layer(second)
+    together = measure(torch.cat([first, second]), correction=1)
+    assert rule.target is not None
+    torch.testing.assert_close(rule.target.mean, 0.25 * together.mean)
+    torch.testing.assert_close(rule.target.variance, 0.75 + 0.25 * together.variance)
+
+
+def test_gradients_pass_through_the_statistics() -> None:
+    """As through a mean and a variance that are written out."""
+    batch = torch.randn(6, 3, 4, dtype=torch.float64, requires_grad=True)
+    layer = AdaptiveBatchNorm(randomize(nn.BatchNorm1d(3)).double(), "0")
+    layer.follow(TrainingStatistics())
+    weights = torch.arange(72.0, dtype=torch.float64).view(6, 3, 4)
+    (found,) = torch.autograd.grad((layer(batch) * weights).sum(), batch)
+    mean = batch.mean(dim=(0, 2), keepdim=True)
+    variance = (batch - mean).square().mean(dim=(0, 2), keepdim=True)
+    own = layer.layer
+    outputs = (batch - mean) / torch.sqrt(variance + own.eps)
+    outputs = outputs * own.weight[:, None] + own.bias[:, None]
+    (expected,) = torch.autograd.grad((outputs * weights).sum(), batch)
+    torch.testing.assert_close(found, expected)

@@ -14,6 +14,7 @@ from realistic_tta.statistics.channel_statistics import (
     mix,
     moving_average,
     pool,
+    pool_all,
     rescale,
 )
 
@@ -156,3 +157,11 @@ def test_rescale_turns_the_biased_variance_into_the_unbiased() -> None:
     samples = torch.randn(7, 3)
     biased = statistics_of(samples)
     torch.testing.assert_close(rescale(biased, 7, by=6).variance, samples.var(0))
+
+
+def test_pooling_many_is_measuring_all_of_it_at_once() -> None:
+    parts = [torch.randn(count, 3) * scale + scale for count, scale in ((2, 1), (7, 3), (1, 9))]
+    pooled = pool_all([(measure(part), len(part)) for part in parts])
+    expected = measure(torch.cat(parts))
+    torch.testing.assert_close(pooled.mean, expected.mean)
+    torch.testing.assert_close(pooled.variance, expected.variance)

@@ -116,7 +116,8 @@ class AdaptedNetwork(nn.Module, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
         """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
         before = dict(self.named_buffers(recurse=False))
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self.named_buffers(recurse=False):
             if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
                 self.register_buffer(name, before[name].to(after.device))

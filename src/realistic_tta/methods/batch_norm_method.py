@@ -40,6 +40,7 @@ class BatchNormMethod(AdaptedNetwork):
     source_weight: what the source weighed in the last prediction, (layer,); 1 where no batch came.
     """
 
+    needs_batch_norm: ClassVar[bool] = True
     needs_source: ClassVar[bool] = True
     combine: ClassVar[Callable[..., ChannelStatistics]] = staticmethod(interpolate)
     source_mean: Tensor
@@ -66,7 +67,7 @@ class BatchNormMethod(AdaptedNetwork):
         self.register_buffer("target_mean", start.mean.clone())
         self.register_buffer("target_variance", start.variance.clone())
         self.register_buffer("source_weight", source.mean.new_ones(len(self.layers)))
-        channels = torch.tensor(self.sizes, device=source.mean.device)
+        channels = torch.tensor(self.sizes, device=source.mean.device, dtype=torch.int64)
         places = torch.arange(len(self.sizes), device=source.mean.device)
         layer_of_channel = places.repeat_interleave(channels, output_size=sum(self.sizes))
         self.register_buffer("channels", channels, persistent=False)
@@ -107,12 +108,17 @@ class BatchNormMethod(AdaptedNetwork):
             for layer in self.layers:
                 layer.follow(None)
 
-    def measured(self, rules: Sequence[StatisticsRule]) -> ChannelStatistics:
+    def measured(
+        self, rules: Sequence[StatisticsRule], before: ChannelStatistics | None = None
+    ) -> ChannelStatistics:
         """Target statistics of all layers after a pass; as before in layers it did not reach."""
-        after = [rule.target for rule in rules if rule.target is not None]
+        before = before or self.target
+        after = [target for rule in rules if (target := rule.target) is not None]
         if len(after) < len(rules):
-            before = self.by_layer(self.target)
-            after = [rule.target or old for rule, old in zip(rules, before, strict=True)]
+            old = self.by_layer(before)
+            after = [rule.target or each for rule, each in zip(rules, old, strict=True)]
+        if not after:  # a network without BatchNorm
+            return before
         means, variances = zip(*after, strict=True)
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
         if overflowed := self._first_not_finite(target):
@@ -178,10 +184,10 @@ class BatchNormMethod(AdaptedNetwork):
         return Report(self.name, int(self.step), tuple(layers), tuple(left))
 
     def _check_layers(self) -> None:
-        if not self.layers:
+        if not self.layers and self.needs_batch_norm:
             raise NetworkError(
                 f"{describe_missing(self.network)}. {self.name} works on BatchNorm statistics; "
-                'only method="source" takes this network'
+                'method="source" takes this network, and so may "lame", "tent", "eta" and "sar"'
             )
         for layer in self.layers:
             if self.needs_source and not layer.has_source:
@@ -193,6 +199,8 @@ class BatchNormMethod(AdaptedNetwork):
 
     def _source_statistics(self) -> ChannelStatistics:
         """Those of all layers; 0 and 1 stand in where a layer has none."""
+        if not self.layers:
+            return ChannelStatistics(*torch.zeros(2, 0, device=self.step.device).unbind())
         means, variances = [], []
         for layer in self.layers:
             if layer.has_source:

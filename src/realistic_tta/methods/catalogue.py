@@ -5,15 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
 
+from .adacontrast import AdaContrast
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
+from .cotta import Cotta
+from .eta import Eta
+from .lame import Lame
 from .momentum_settings import count_classes
 from .rectified_tema import RectifiedTema
+from .sar import Sar
 from .source import Source
+from .tent import Tent
 
 METHODS: dict[str, type[AdaptedNetwork]] = {
     "source": Source,
@@ -22,6 +29,12 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "adapt_bn": AdaptBN,
     "tema": Tema,
     "rectified_tema": RectifiedTema,
+    "lame": Lame,
+    "tent": Tent,
+    "eta": Eta,
+    "sar": Sar,
+    "cotta": Cotta,
+    "adacontrast": AdaContrast,
 }
 
 
@@ -32,6 +45,7 @@ def adapt(
     classes: int | None = None,
     source_batch_size: int = 128,
     momentum: float | Literal["auto"] = "auto",
+    preset: str | None = None,
     **settings: Any,
 ) -> AdaptedNetwork:
     """A network that adapts to what it is shown, used like the one it is made from.
@@ -43,6 +57,8 @@ def adapt(
         source_batch_size: batch size of its training (128 on CIFAR, 256 on ImageNet).
         momentum: weight of the current batch in the moving average; "auto" follows from the class
             diversity of each batch's size (paper, Eq. 5).
+        preset: published settings of the method for "cifar10_c", "cifar100_c" or "imagenet_c";
+            those given beside it go first.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
@@ -61,18 +77,30 @@ def adapt(
     if method not in METHODS:
         raise SettingError(unknown("method", str(method), METHODS))
     chosen = METHODS[method]
+    settings = _preset(chosen, preset) | settings
     taken = {field.name for field in dataclasses.fields(chosen.settings_type)}
     for name in settings:
         if name not in taken:
             raise SettingError(f"{method}: {unknown('setting', name, taken)}")
+    if "classes" in taken:
+        settings["classes"] = classes
     if "momentum" in taken:
         if classes is None and momentum == "auto":
-            classes = count_classes(network)
-        settings |= {
-            "classes": classes,
-            "source_batch_size": source_batch_size,
-            "momentum": momentum,
-        }
+            settings["classes"] = count_classes(network)
+        settings |= {"source_batch_size": source_batch_size, "momentum": momentum}
     elif momentum != "auto":
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
-    return chosen(network, chosen.settings_type(**settings))
+    with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
+        return chosen(network, chosen.settings_type(**settings))
+
+
+def _preset(method: type[AdaptedNetwork], name: str | None) -> dict[str, Any]:
+    """The settings that the method publishes under this name."""
+    if name is None:
+        return {}
+    presets = getattr(method.settings_type, "presets", None)
+    if not presets:
+        raise SettingError(f"{method.name} has no presets; leave preset out")
+    if name not in presets:
+        raise SettingError(f"{method.name}: {unknown('preset', str(name), presets)}")
+    return dict(presets[name])

@@ -20,3 +20,9 @@ def check_count(name: str, value: Any) -> None:
     """Raises unless the setting is a whole number of 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise SettingError(f"{name} is {value!r}; expected a whole number of 1 or more")
+
+
+def check_seed(value: Any) -> None:
+    """Raises unless the setting can seed a generator."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise SettingError(f"seed is {value!r}; expected a whole number from 0 to 2 ** 63 - 1")

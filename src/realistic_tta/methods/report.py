@@ -34,6 +34,7 @@ class Report:
     batches: int
     layers: tuple[LayerReport, ...]
     left_alone: tuple[LeftAlone, ...]
+    trained: tuple[str, ...] = ()  # names of the parameters that the method trains
 
     def __str__(self) -> str:
         seen = f"{self.batches} batch{'' if self.batches == 1 else 'es'} seen"
@@ -51,12 +52,24 @@ class Report:
                 for layer in self.layers
             ]
             lines += _columns(rows)
+        if self.trained:
+            lines.append(f"trained: {len(self.trained)} parameters")
+            lines += _columns(_by_layer(self.trained))
         if self.left_alone:
             lines.append(f"left alone: {len(self.left_alone)}")
             lines += _columns(
                 [(left.name or "(root)", left.kind, left.reason) for left in self.left_alone]
             )
         return "\n".join(lines)
+
+
+def _by_layer(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Names of parameters as one row a layer: its name, and what of it is meant."""
+    rows: dict[str, list[str]] = {}
+    for name in names:
+        layer, _, own = name.rpartition(".")
+        rows.setdefault(layer or "(root)", []).append(own)
+    return [(layer, ", ".join(own)) for layer, own in rows.items()]
 
 
 def _figure(number: float | None) -> str:

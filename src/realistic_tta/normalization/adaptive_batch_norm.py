@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from realistic_tta.errors import InputError
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, values_per_channel
 
-from .statistics_rules import StatisticsRule
+from .statistics_rules import StatisticsRule, TrainingStatistics
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DIMENSIONS: dict[type, tuple[int, ...]] = {
@@ -53,6 +54,8 @@ class AdaptiveBatchNorm(nn.Module):
             return _run(layer, inputs)
         if rule.measures:
             self._check(inputs)
+        if isinstance(rule, TrainingStatistics) and isinstance(layer, _BatchNorm):
+            return _train(layer, inputs, rule)
         statistics = rule.statistics(inputs)
         if type(layer) in _PLAIN:
             return _normalize(layer, inputs, statistics)
@@ -115,12 +118,28 @@ def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Ten
     )
 
 
-def _run_with(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tensor:
-    """The layer's own forward, the statistics standing in for its running ones."""
+def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:
+    """Eq. 1 with the inputs' own statistics, as torch's train mode; the rule is told of them."""
+    if type(layer) not in _PLAIN:  # a BatchNorm without running statistics takes the batch's
+        rule.statistics(inputs.detach())
+        return _run_with(layer, inputs, None)
+    dtype = torch.float32 if inputs.dtype.itemsize < torch.float32.itemsize else inputs.dtype
+    weight, bias = _cast(layer.weight, dtype), _cast(layer.bias, dtype)
+    outputs, mean, inverse_deviation = torch.native_batch_norm(
+        inputs, weight, bias, None, None, training=True, momentum=0.0, eps=layer.eps
+    )
+    variance = (inverse_deviation.detach().pow(-2) - layer.eps).clamp_min(0)
+    rule.tell(ChannelStatistics(mean, variance), values_per_channel(inputs))
+    return outputs
+
+
+def _run_with(layer: Any, inputs: Tensor, statistics: ChannelStatistics | None) -> Tensor:
+    """The layer's own forward, the statistics, or none, standing in for its running ones."""
     source = layer.running_mean, layer.running_var
     dtype = inputs.dtype if source[0] is None else source[0].dtype
+    used = (None, None) if statistics is None else statistics
     try:
-        layer.running_mean, layer.running_var = (_cast(each, dtype) for each in statistics)
+        layer.running_mean, layer.running_var = (_cast(each, dtype) for each in used)
         return _run(layer, inputs)
     finally:
         layer.running_mean, layer.running_var = source

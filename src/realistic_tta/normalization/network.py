@@ -80,6 +80,46 @@ def other_normalizations(network: nn.Module) -> Iterator[tuple[str, nn.Module, s
 _NORMALIZATION = re.compile(r"(?<!Weight)(?<!Spectral)Norm(Act)?(\d[dD])?$")
 
 
+def affine_layers(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Name and layer of everything that normalises and then scales or shifts by parameters."""
+    for name, module in layers_with_parameters(network):
+        if isinstance(module, _PER_IMAGE) or is_batch_norm(module):
+            yield name, module
+
+
+def layers_with_parameters(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Name and layer of everything that has parameters of its own.
+
+    The names are those of the original network, whether its BatchNorms are replaced or not.
+    """
+    for name, module in network.named_modules():
+        if any(isinstance(own, nn.Parameter) for own in module.parameters(recurse=False)):
+            yield _original_name(network, name), module
+
+
+def _original_name(network: nn.Module, name: str) -> str:
+    """The name of a module without the adaptive layers on the way to it."""
+    parts = []
+    module: nn.Module | None = network
+    for part in name.split("."):
+        assert module is not None
+        if part and not isinstance(module, AdaptiveBatchNorm):
+            parts.append(part)
+        module = module._modules.get(part)  # noqa: SLF001 - get_submodule would start anew
+    return ".".join(parts)
+
+
+_PER_IMAGE = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _InstanceNorm)
+
+
+def describe_affine(network: nn.Module) -> str:
+    """What a network has where `affine_layers` finds nothing, in words."""
+    kinds = [type(m.layer).__name__ for m in network.modules() if isinstance(m, AdaptiveBatchNorm)]
+    kinds += [type(module).__name__ for _, module, _ in other_normalizations(network)]
+    counts = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+    return f"{counts} without parameters" if counts else "no normalisation at all"
+
+
 def describe_missing(network: nn.Module) -> str:
     """What a network without BatchNorm has instead, in words."""
     kinds = Counter(type(module).__name__ for _, module, _ in other_normalizations(network))

@@ -21,6 +21,7 @@ from realistic_tta.statistics.channel_statistics import (
     mix,
     moving_average,
     pool,
+    pool_all,
     rescale,
     values_per_channel,
 )
@@ -97,6 +98,62 @@ class BatchStatistics:
         """The statistics of these inputs alone."""
         batch, self.target = self.measurement.take(inputs)
         return batch
+
+
+class TrainingStatistics:
+    """The batch's own statistics, gradients passing through them: for methods that train.
+
+    torch's kernel for training measures while it normalises, and its backward is several times
+    faster than one through a mean and a variance. So the layer normalises and tells the rule.
+    """
+
+    measures = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[ChannelStatistics, int]] = []
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """Pooled only when somebody asks: cotta goes through a layer 32 times a batch."""
+        if len(self.told) > 1:
+            self.told = [(pool_all(self.told), self.count)]
+        return self.told[0][0] if self.told else None
+
+    @property
+    def count(self) -> int:
+        """How many values a channel were measured."""
+        return sum(count for _, count in self.told)
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """The statistics of these inputs alone, for a layer that has to be handed them."""
+        statistics = measure(inputs)
+        self.tell(statistics, values_per_channel(inputs))
+        return statistics
+
+    def tell(self, statistics: ChannelStatistics, count: int) -> None:
+        """Takes what the layer measured, over count values a channel."""
+        self.told.append((ChannelStatistics(*(each.detach() for each in statistics)), count))
+
+
+class RunningStatistics(TrainingStatistics):
+    """The batch's own statistics; `target` is the running average, as torch's in train mode.
+
+    The average takes the unbiased variance. momentum: weight of the current batch, as in torch.
+    """
+
+    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
+        super().__init__()
+        self.previous = previous
+        self.momentum = momentum
+
+    @property
+    def target(self) -> ChannelStatistics | None:
+        """The average, the current batch included."""
+        biased = super().target
+        if biased is None:
+            return None
+        unbiased = rescale(biased, self.count, by=self.count - 1)
+        return moving_average(self.previous, unbiased, self.momentum)
 
 
 class InterpolatedStatistics:

@@ -7,6 +7,7 @@ AdaptBN); `mix` adds the spread between the two means (the paper's Eq. 7).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -120,6 +121,20 @@ def pool(
 ) -> ChannelStatistics:
     """Biased statistics of two sets of values taken together, from those of each (Eq. 6 and 7)."""
     return mix(first, second, first_count / (first_count + second_count))
+
+
+def pool_all(parts: Sequence[tuple[ChannelStatistics, int]]) -> ChannelStatistics:
+    """`pool` of any number of sets at once; each with its count of values.
+
+    mean = sum of share * part.mean;  variance = sum of share * (part.variance + distance ** 2)
+    share: a part's count over all of them. distance: of its mean from the common one.
+    """
+    means = torch.stack([statistics.mean for statistics, _ in parts])  # (part, channel)
+    variances = torch.stack([statistics.variance for statistics, _ in parts])
+    total = sum(count for _, count in parts)
+    shares = means.new_tensor([count / total for _, count in parts])
+    mean = shares @ means  # (channel,)
+    return ChannelStatistics(mean, shares @ (variances + (means - mean).square()))
 
 
 def rescale(statistics: ChannelStatistics, divisor: int, by: int) -> ChannelStatistics:

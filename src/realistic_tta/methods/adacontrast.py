@@ -1,0 +1,241 @@
+"""adacontrast: pseudo-labels from neighbours, and contrast between views (Chen 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from realistic_tta.errors import InputError, NetworkError, SettingError
+from realistic_tta.normalization.statistics_rules import (
+    FixedStatistics,
+    RunningStatistics,
+    StatisticsRule,
+)
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
+
+from .batch import Batch
+from .checks import check_count, check_number
+from .contrast import concentration, contrast, nearest_probabilities, write
+from .features import catching, feature_layer
+from .gradient_method import Pass
+from .momentum_settings import count_classes
+from .optimizers import SGD, Adam, Memory
+from .outputs import widen
+from .views.batch_images import images_of, with_images
+from .views.contrast_views import strong_view, weak_view
+from .weight_average import follow
+from .whole_network_method import SeededSettings, WholeNetworkMethod, generator_at
+
+
+@dataclass(frozen=True)
+class AdaContrastSettings(SeededSettings):
+    """The settings of every method that trains, a seed, and these.
+
+    temperature: of the contrast between views.
+    key_momentum: what the key network keeps of itself at each step.
+    queue_size: how many keys a view is contrasted with, and how many samples the bank remembers.
+    neighbours: how many samples of the bank make a pseudo-label.
+    refine_after: how many samples come first; until then the network's own predictions are used.
+    statistics_momentum: weight of the current view in the running statistics, as in torch.
+    features: name of the Linear layer whose input is the features; by default the last one.
+    classes: how many classes the network tells apart; by default the outputs of that last one.
+    """
+
+    optimizer: Adam | SGD = SGD(lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    temperature: float = 0.07  # Chen 2022, as MoCo
+    key_momentum: float = 0.999  # Chen 2022, as MoCo
+    queue_size: int = 16384  # Chen 2022
+    neighbours: int = 10  # Chen 2022
+    refine_after: int = 1024
+    statistics_momentum: float = 0.1  # torch's
+    features: str | None = None
+    classes: int | None = None
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10_c": {},
+        "cifar100_c": {},
+        "imagenet_c": {},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("temperature", self.temperature, low=1e-6)
+        for name in ("key_momentum", "statistics_momentum"):
+            check_number(name, getattr(self, name), low=0, high=1)
+        for name in ("queue_size", "neighbours", "refine_after"):
+            check_count(name, getattr(self, name))
+        if self.classes is not None:
+            check_count("classes", self.classes)
+
+
+@dataclass(frozen=True)
+class Look(Pass):
+    """One forward of the network, and the features that its classifier saw, (image, feature)."""
+
+    features: Tensor
+
+
+class AdaContrast(WholeNetworkMethod):
+    """Trains all parameters with pseudo-labels and a contrast between two strong views.
+
+        loss = cross-entropy(strong view, pseudo-label) + contrast(strong view, another's key)
+               + concentration(strong view)
+
+    The query network is trained; the key network is its slow average. Both run as in training:
+    the query's running statistics follow what it sees, and it predicts with them, after the step.
+    The key's would never be read; none are kept.
+
+    Memory: `weights` is the query, `key` the key network. The bank holds features and probabilities
+    of weak views, the queue keys and pseudo-labels of strong ones, (entry, ...); the oldest are
+    overwritten. `samples` counts the images seen.
+    """
+
+    name = "adacontrast"
+    needs_source = True
+    settings_type = AdaContrastSettings
+    settings: AdaContrastSettings
+
+    @property
+    def classifier(self) -> nn.Linear:
+        """The layer whose input is the features."""
+        layer = feature_layer(self.network, self.settings.features)
+        if not isinstance(layer, nn.Linear):
+            raise SettingError(
+                f'features="{self.settings.features}" is a {type(layer).__name__}; expected the '
+                "name of a Linear layer, whose number of inputs is known before the first batch"
+            )
+        return layer
+
+    def start(self) -> ChannelStatistics:
+        """Running statistics go on from training's."""
+        return self.source
+
+    def at_start(self) -> Memory:
+        """Query and key network are the source; the bank is empty, the queue random."""
+        memory, running, size = super().at_start(), self.start(), self.settings.queue_size
+        weights, generator = memory["weights"], generator_at(memory["generator_state"])
+        features = self.classifier.in_features
+        classes = self.settings.classes or count_classes(self.network)
+        keys = torch.randn(
+            size, features, generator=generator, device=generator.device, dtype=torch.float32
+        )
+        labels = torch.randint(classes, (size,), generator=generator, device=generator.device)
+        return memory | {
+            "key": weights.clone(),
+            "target_mean": running.mean.clone(),
+            "target_variance": running.variance.clone(),
+            "bank_features": weights.new_zeros(size, features),
+            "bank_probabilities": weights.new_zeros(size, classes),
+            "queue_keys": functional.normalize(keys).to(weights),
+            "queue_labels": labels.to(weights.device),
+            "samples": torch.zeros_like(self.step),
+            "generator_state": generator.get_state(),
+        }
+
+    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
+        """Label the weak view; contrast two strong ones; step; predict the batch itself."""
+        generator = generator_at(memory["generator_state"])
+        weak, strong, other = self._views(batch, generator)
+        before = ChannelStatistics(memory["target_mean"], memory["target_variance"])
+        key = follow(memory["key"], memory["weights"], self.settings.key_momentum)
+
+        with torch.no_grad():
+            query, running = self._train(weak, memory["weights"], before)
+            labels = self._pseudo_labels(query, memory)
+            keys = self._look(other, key).features
+            remembered = self._look(weak, key)
+        query, running = self._train(strong, memory["weights"], running)
+        loss = (
+            functional.cross_entropy(query.logits, labels)
+            + self._contrast(query.features, keys, labels, memory)
+            + concentration(query.logits)
+        )
+        after = self.descend(memory, query.gradient(loss))
+        with torch.no_grad():
+            rules = [FixedStatistics(each) for each in self.by_layer(running)]
+            prediction = self.run_trained(batch, after["weights"], rules)
+        return prediction.outputs, {
+            **after,
+            **self.statistics_of(query),
+            **self._stored(memory, remembered, keys, labels),
+            "target_mean": running.mean,
+            "target_variance": running.variance,
+            "key": key,
+            "generator_state": generator.get_state(),
+        }
+
+    def _views(self, batch: Batch, generator: torch.Generator) -> list[Batch]:
+        """A weak view and two strong ones."""
+        try:
+            images = images_of(batch)
+        except InputError:
+            self.run(batch)  # a layer that cannot take the batch has more to say
+            raise
+        views = (weak_view, strong_view, strong_view)
+        return [with_images(batch, view(images, generator)) for view in views]
+
+    def _look(
+        self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
+    ) -> Look:
+        """One forward as in training, and the features that its classifier saw."""
+        with catching(self.classifier) as caught:
+            forward = self.run_trained(batch, weights, rules)
+        features = widen(caught.features())
+        self._check("features", features, "bank_features")
+        self._check("logits", forward.logits, "bank_probabilities")
+        return Look(forward.outputs, forward.leaves, forward.rules, features)
+
+    def _train(
+        self, batch: Batch, weights: Tensor, running: ChannelStatistics
+    ) -> tuple[Look, ChannelStatistics]:
+        """A look, and the running statistics after it."""
+        momentum = self.settings.statistics_momentum
+        rules = [RunningStatistics(previous, momentum) for previous in self.by_layer(running)]
+        look = self._look(batch, weights, rules)
+        return look, self.measured(rules, running)
+
+    def _pseudo_labels(self, look: Look, memory: Memory) -> Tensor:
+        """The network's own at first, then what its neighbours in the bank say: (image,)."""
+        refined = nearest_probabilities(
+            look.features,
+            memory["bank_features"],
+            memory["bank_probabilities"],
+            filled=memory["samples"],
+            count=self.settings.neighbours,
+        )
+        enough = memory["samples"] >= self.settings.refine_after
+        return torch.where(enough, refined, look.logits.softmax(dim=1)).argmax(dim=1)
+
+    def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor, memory: Memory) -> Tensor:
+        return contrast(
+            queries,
+            keys,
+            labels,
+            queue_keys=memory["queue_keys"],
+            queue_labels=memory["queue_labels"],
+            temperature=self.settings.temperature,
+        )
+
+    def _stored(self, memory: Memory, look: Look, keys: Tensor, labels: Tensor) -> Memory:
+        """Bank and queue with this batch in them."""
+        rows = {
+            "bank_features": functional.normalize(look.features),
+            "bank_probabilities": look.logits.softmax(dim=1),
+            "queue_keys": functional.normalize(keys),
+            "queue_labels": labels,
+        }
+        rings = {name: write(memory[name], memory["samples"], new) for name, new in rows.items()}
+        return rings | {"samples": memory["samples"] + len(labels)}
+
+    def _check(self, what: str, found: Tensor, bank: str) -> None:
+        expected = self.get_buffer(bank).shape[1]
+        if found.shape[1] != expected:
+            raise NetworkError(
+                f"the network has {found.shape[1]} {what} an image, its Linear layers let expect "
+                f"{expected}; name another layer, features=..., or give the number, classes=..."
+            )

@@ -1,0 +1,276 @@
+"""adacontrast against its recipe in plain torch: two networks in train mode, lists, a loop."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from subjects import convolutional, images, on_cpu, same, signal, signals, snapshot, stream
+from torch import Tensor, nn
+from torch.nn import functional
+
+from realistic_tta import NetworkError, SettingError, adapt
+from realistic_tta.errors import InputError
+from realistic_tta.methods.optimizers import SGD
+from realistic_tta.methods.views.contrast_views import strong_view, weak_view
+
+SMALL = {"queue_size": 12, "refine_after": 9, "neighbours": 3}
+
+
+def train_mode(network: nn.Module) -> nn.Module:
+    """BatchNorms as in training, all else (dropout) as in eval mode."""
+    network.eval()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.train()
+    return network
+
+
+class PlainAdaContrast:
+    """The recipe, one image at a time where it is about images; bank and queue are lists."""
+
+    def __init__(self, network: nn.Module, adapted: nn.Module) -> None:
+        self.query, self.key = copy.deepcopy(network), copy.deepcopy(network)
+        self.optimizer = torch.optim.SGD(
+            self.query.parameters(), lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4
+        )
+        self.generator = torch.Generator()
+        self.generator.set_state(adapted.get_buffer("generator_state"))
+        keys, labels = adapted.get_buffer("queue_keys"), adapted.get_buffer("queue_labels")
+        self.queue = list(zip(keys.clone(), labels.tolist(), strict=True))
+        self.bank: list[tuple[Tensor, Tensor]] = []
+        self.seen = 0
+        self.refined = False
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        weak, strong, other = (
+            view(batch, self.generator) for view in (weak_view, strong_view, strong_view)
+        )
+        train_mode(self.query)
+        train_mode(self.key)
+        with torch.no_grad():
+            labels = self.labels(weak)
+        features, logits = look(self.query, strong)
+        with torch.no_grad():
+            for slow, fast in zip(self.key.parameters(), self.query.parameters(), strict=True):
+                slow.copy_(0.999 * slow + 0.001 * fast)
+            keys, _ = look(self.key, other)
+        loss = self.loss(features, logits, keys, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        with torch.no_grad():
+            self.remember(weak, keys, labels)
+            prediction: Tensor = self.query.eval()(batch)
+        return prediction
+
+    def labels(self, weak: Tensor) -> list[int]:
+        features, logits = look(self.query, weak)
+        self.refined = self.seen >= SMALL["refine_after"]
+        if not self.refined:
+            return [int(each.argmax()) for each in logits]
+        labels = []
+        for feature in features:
+            nearest = sorted(
+                self.bank,
+                key=lambda entry: -float(functional.cosine_similarity(feature, entry[0], 0)),
+            )
+            mean = torch.stack([p for _, p in nearest[: SMALL["neighbours"]]]).mean(dim=0)
+            labels.append(int(mean.argmax()))
+        return labels
+
+    def loss(self, features: Tensor, logits: Tensor, keys: Tensor, labels: list[int]) -> Tensor:
+        losses = []
+        for feature, own, label in zip(features, keys, labels, strict=True):
+            others = [entry for entry, other in self.queue if other != label]
+            cosines = [functional.cosine_similarity(feature, each, 0) for each in (own, *others)]
+            similar = torch.stack(cosines) / 0.07
+            losses.append(torch.logsumexp(similar, 0) - similar[0])
+        p = logits.softmax(dim=1).mean(dim=0)
+        labelled = -logits.log_softmax(dim=1)[range(len(labels)), labels].mean()
+        return labelled + torch.stack(losses).mean() + (p * (p + 1e-8).log()).sum()
+
+    def remember(self, weak: Tensor, keys: Tensor, labels: list[int]) -> None:
+        features, logits = look(self.key, weak)
+        self.queue = [*self.queue, *zip(keys, labels, strict=True)][-SMALL["queue_size"] :]
+        self.bank = [*self.bank, *zip(features, logits.softmax(dim=1), strict=True)]
+        self.bank = self.bank[-SMALL["queue_size"] :]
+        self.seen += len(weak)
+
+
+def look(network: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Features, the input of the last layer, and logits."""
+    *body, head = network.children()
+    features = nn.Sequential(*body)(batch)
+    return features, head(features)
+
+
+def test_a_stream_is_the_recipe_in_plain_torch() -> None:
+    """Until labels are refined and after, past the end of bank and queue, at batch size 1 too."""
+    network = convolutional()
+    adapted = adapt(network, "adacontrast", **SMALL)  # type: ignore[arg-type]
+    plain = PlainAdaContrast(network, adapted)
+    refined = []
+    for batch in stream([5, 6, 1, 8, 15, 3, 2]):
+        torch.testing.assert_close(adapted(batch), plain(batch), atol=1e-5, rtol=1e-4)
+        refined.append(plain.refined)
+    assert refined == [False, False, *[True] * 5]
+    for name, network in (("weights", plain.query), ("key", plain.key)):
+        expected = nn.utils.parameters_to_vector(network.parameters())
+        torch.testing.assert_close(adapted.get_buffer(name), expected, atol=1e-6, rtol=0)
+    assert same_set(adapted.get_buffer("queue_labels"), [label for _, label in plain.queue])
+    assert int(adapted.get_buffer("samples")) == 40
+
+
+def same_set(labels: Tensor, expected: list[int]) -> bool:
+    return sorted(labels.tolist()) == sorted(expected)
+
+
+def test_the_frozen_copy_predicts_what_the_method_just_did() -> None:
+    """The prediction comes after the step, with running statistics: a plain network has both."""
+    adapted = adapt(convolutional(), "adacontrast")
+    for batch in stream([8, 4]):
+        logits = adapted(batch)
+        torch.testing.assert_close(adapted.freeze()(batch).detach(), logits, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("passes", range(5))
+def test_a_failure_in_any_pass_changes_nothing(passes: int) -> None:
+    adapted = adapt(convolutional(), "adacontrast", queue_size=9)
+    adapted(images(4))
+    before, left = snapshot(adapted), passes
+
+    def fail(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    hook = adapted.network.register_forward_hook(fail)
+    with pytest.raises(KeyboardInterrupt):
+        adapted(images(4, seed=1))
+    assert same(before, snapshot(adapted))
+    hook.remove()
+    adapted(images(4, seed=1))
+    assert not same(before, snapshot(adapted))
+
+
+def test_five_passes_a_batch_and_no_more() -> None:
+    adapted, passes = adapt(convolutional(), "adacontrast"), []
+    adapted.network.register_forward_hook(lambda *_: passes.append(1))
+    adapted(images(4))
+    assert len(passes) == 5
+
+
+def test_the_queue_starts_as_unit_vectors_with_labels_of_every_class() -> None:
+    adapted = adapt(convolutional(), "adacontrast")
+    keys, labels = adapted.get_buffer("queue_keys"), adapted.get_buffer("queue_labels")
+    assert keys.shape == (16384, 16)
+    torch.testing.assert_close(keys.norm(dim=1), torch.ones(16384))
+    assert keys.mean(dim=0).abs().max() < 0.02
+    assert labels.bincount(minlength=5).tolist() == pytest.approx([16384 / 5] * 5, rel=0.1)
+    other = adapt(convolutional(), "adacontrast", seed=1)
+    assert not torch.equal(other.get_buffer("queue_keys"), keys)
+
+
+def test_settings_are_the_published_ones_on_every_data_set() -> None:
+    for preset in ("cifar10_c", "cifar100_c", "imagenet_c"):
+        found = adapt(convolutional(), "adacontrast", preset=preset).settings
+        assert found == adapt(convolutional(), "adacontrast").settings
+    assert found.optimizer == SGD(lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    assert (found.temperature, found.key_momentum) == (0.07, 0.999)
+    assert (found.queue_size, found.neighbours, found.refine_after) == (16384, 10, 1024)
+
+
+def test_features_can_be_named_and_wrong_names_are_answered() -> None:
+    with on_cpu():
+        network = nn.Sequential(
+            nn.Conv2d(3, 4, 3, stride=4), nn.Flatten(), nn.Linear(36, 7), nn.ReLU(), nn.Linear(7, 5)
+        )
+    adapted = adapt(network, "adacontrast", features="2", queue_size=6)
+    assert adapted(images(3)).shape == (3, 5)
+    assert adapted.get_buffer("bank_features").shape == (6, 36)
+    assert adapted.get_buffer("bank_probabilities").shape == (6, 5)
+    with pytest.raises(SettingError, match=r'"0" is a Conv2d; expected .* a Linear layer'):
+        adapt(network, "adacontrast", features="0")
+    with pytest.raises(SettingError, match="unknown layer"):
+        adapt(network, "adacontrast", features="head")
+    with pytest.raises(NetworkError, match="no Linear layer"):
+        adapt(nn.Sequential(nn.Conv2d(3, 5, 12), nn.Flatten()), "adacontrast")
+    wrong = adapt(network, "adacontrast", classes=4, queue_size=6)
+    before = snapshot(wrong)
+    with pytest.raises(NetworkError, match=r"5 logits an image, .* expect 4"):
+        wrong(images(2))
+    assert same(before, snapshot(wrong))
+
+
+def test_other_inputs_than_images_are_refused() -> None:
+    adapted = adapt(signal(), "adacontrast", queue_size=6)
+    before = snapshot(adapted)
+    with pytest.raises(InputError, match=r"has shape \(3, 2, 40\).*1 or 3 channels"):
+        adapted(signals(3))
+    assert same(before, snapshot(adapted))
+
+
+def test_one_value_a_channel_names_the_layer_and_changes_nothing() -> None:
+    with on_cpu():
+        network = nn.Sequential(
+            nn.Conv2d(3, 4, 12), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 5)
+        )
+    adapted = adapt(network, "adacontrast", queue_size=6)
+    adapted(images(2))
+    before = snapshot(adapted)
+    with pytest.raises(InputError, match=r'layer "1".*no variance'):
+        adapted(images(1))
+    assert same(before, snapshot(adapted))
+
+
+def test_a_layer_without_statistics_from_training_is_refused() -> None:
+    network = nn.Sequential(
+        nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten(), nn.Linear(432, 5)
+    )
+    with pytest.raises(NetworkError, match="track_running_stats=False"):
+        adapt(network, "adacontrast")
+
+
+def test_a_wrapped_network_is_named_as_without_the_wrapper() -> None:
+    network = nn.DataParallel(convolutional())
+    assert adapt(network, "adacontrast", features="12")(images(2)).shape == (2, 5)
+
+
+def test_an_episode_knows_nothing_of_the_one_before() -> None:
+    adapted = adapt(convolutional(), "adacontrast", episodic=True, queue_size=6, steps=2)
+    first = adapted(images(4))
+    adapted(images(4, seed=1))
+    assert torch.equal(adapted(images(4)), first)
+
+
+def test_two_steps_on_a_batch_are_two_batches_of_one_step() -> None:
+    twice = adapt(convolutional(), "adacontrast", steps=2, **SMALL)  # type: ignore[arg-type]
+    once = adapt(convolutional(), "adacontrast", **SMALL)  # type: ignore[arg-type]
+    once(images(4))
+    assert torch.equal(twice(images(4)), once(images(4)))
+    different = {
+        name
+        for name in snapshot(once)
+        if not torch.equal(snapshot(once)[name], snapshot(twice)[name])
+    }
+    assert different == {"step"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"temperature": 0}, "temperature is 0"),
+        ({"key_momentum": 2}, "key_momentum is 2; expected a number from 0 to 1"),
+        ({"queue_size": 0}, "queue_size is 0"),
+        ({"refine_after": 0}, "refine_after is 0"),
+        ({"classes": 0}, "classes is 0"),
+        ({"seed": 0.5}, "seed is 0.5"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_named(setting: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        adapt(convolutional(), "adacontrast", **setting)  # type: ignore[arg-type]

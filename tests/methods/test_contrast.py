@@ -1,0 +1,90 @@
+"""AdaContrast's losses and labels on four samples, by hand; the ring against a list."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+import torch
+from torch import Tensor
+
+from realistic_tta.methods.contrast import concentration, contrast, nearest_probabilities, write
+
+# Four samples in the plane; lengths other than 1 must not matter.
+QUERIES = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, -1.0]])
+KEYS = torch.tensor([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -4.0]])
+LABELS = torch.tensor([0, 1, 2, 0])
+QUEUE = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+QUEUE_LABELS = torch.tensor([0, 1, 1])
+
+
+def test_contrast_with_masks_on_four_samples_by_hand() -> None:
+    """Cosines, temperature .5 so twice as much in the exponent; masked entries do not appear."""
+    losses = [
+        # own key 1; queue: masked (label 0), 0, -1
+        log(exp(2) + exp(0) + exp(-2)) - 2,
+        # own key 0; queue: 0, masked (label 1), masked
+        log(exp(0) + exp(0)) - 0,
+        # own key 0; no entry has label 2: 1, 0, -1
+        log(exp(0) + exp(2) + exp(0) + exp(-2)) - 0,
+        # own key 1; queue: masked, -1, 0
+        log(exp(2) + exp(-2) + exp(0)) - 2,
+    ]
+    found = contrast(
+        QUERIES, KEYS, LABELS, queue_keys=QUEUE, queue_labels=QUEUE_LABELS, temperature=0.5
+    )
+    assert found.item() == pytest.approx(sum(losses) / 4, rel=1e-6)
+
+
+def test_a_query_with_every_negative_masked_loses_nothing() -> None:
+    labels = torch.zeros(3, dtype=torch.int64)
+    queries = QUERIES[:1].clone().requires_grad_()
+    loss = contrast(
+        queries, KEYS[1:2], labels[:1], queue_keys=QUEUE, queue_labels=labels, temperature=0.07
+    )
+    (gradient,) = torch.autograd.grad(loss, queries)
+    assert loss.item() == 0
+    assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+def test_concentration_by_hand() -> None:
+    logits = torch.tensor([[log(3), 0.0], [0.0, 0.0]])  # mean softmax: 5/8, 3/8
+    expected = 5 / 8 * log(5 / 8) + 3 / 8 * log(3 / 8)
+    assert concentration(logits).item() == pytest.approx(expected, rel=1e-6)
+    assert concentration(torch.zeros(7, 4)).item() == pytest.approx(-log(4), rel=1e-6)
+
+
+def test_labels_are_the_mean_of_the_nearest_by_brute_force() -> None:
+    features, bank = torch.randn(6, 3), torch.nn.functional.normalize(torch.randn(20, 3))
+    probabilities = torch.rand(20, 4)
+    found = nearest_probabilities(features, bank, probabilities, torch.tensor(15), 5)
+    for feature, result in zip(features, found, strict=True):
+        cosines = [float(feature @ entry / feature.norm()) for entry in bank[:15]]
+        nearest = sorted(range(15), key=lambda place: -cosines[place])[:5]
+        torch.testing.assert_close(result, probabilities[nearest].mean(dim=0))
+
+
+def test_a_bank_with_fewer_entries_than_neighbours_uses_what_it_has() -> None:
+    bank = torch.cat([torch.tensor([[-1.0, 0.0], [-1.0, 0.0]]), torch.zeros(5, 2)])
+    probabilities = torch.cat([torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.zeros(5, 2)])
+    found = nearest_probabilities(
+        torch.tensor([[1.0, 0.0]]), bank, probabilities, torch.tensor(2), 3
+    )
+    assert found.argmax(dim=1).tolist() == [0]
+    torch.testing.assert_close(found, torch.tensor([[1.2, 0.8]]) / 3)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [1] * 20, [7], [2, 16, 5], [9, 8, 7, 0, 1]], ids=str)
+def test_a_ring_holds_the_last_rows_in_their_places(sizes: list[int]) -> None:
+    """Against a list that grows without end, cut to its last seven."""
+    ring, written = torch.full((7, 2), -1.0), 0
+    everything: list[Tensor] = []
+    for size in sizes:
+        rows = torch.arange(written, written + size).float()[:, None].repeat(1, 2)
+        ring = write(ring, torch.tensor(written), rows)
+        everything += list(rows)
+        written += size
+        expected = torch.full((7, 2), -1.0)
+        for number in range(max(0, written - 7), written):
+            expected[number % 7] = everything[number]
+        assert torch.equal(ring, expected)
