@@ -136,10 +136,25 @@ def test_the_last_quarter_of_the_epochs_sees_whole_images(tmp_path: Path) -> Non
     assert sides[: RECIPE.epochs * steps] == [6] * 3 * steps + [8] * steps
 
 
+def test_the_final_statistics_are_those_of_augmented_images(tmp_path: Path) -> None:
+    """Black borders and all: their mean is lower than that of the images as they are."""
+    images, labels = data()
+    recipe = dataclasses.replace(RECIPE, padding=4)
+    with on_cpu():
+        network = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 2))
+    trained = train(network, images, labels, recipe, checkpoint=tmp_path / "checkpoint.pt")
+    generator = torch.Generator().manual_seed(recipe.seed)
+    views = [augment(batch, 4, generator) / 255 for batch in images.split(recipe.batch_size)]
+    expected = torch.stack([view.mean((0, 2, 3)) for view in views]).mean(0)
+    measured = trained.get_buffer("0.running_mean")
+    torch.testing.assert_close(measured, expected)
+    assert (measured < 0.9 * (images / 255).mean((0, 2, 3))).all()
+
+
 def test_remeasured_statistics_are_the_mean_over_batches() -> None:
     images, _ = data(64)
     network = nn.Sequential(nn.BatchNorm2d(3, momentum=0.3))
-    remeasure(network, images, batch_size=16)
+    remeasure(network, images.split(16))
     norm = network[0]
     batches = (images / 255).split(16)
     means = torch.stack([batch.mean((0, 2, 3)) for batch in batches])

@@ -58,7 +58,7 @@ def _demo(arguments: argparse.Namespace) -> None:
     draw(errors, setup, arguments.out / CORRUPTED, picture)
     console.print(f"\nPicture: {picture}; figures: {arguments.out / 'results.json'}")
     again = f"; {known} of {len(errors)} figures were there" if known else ""
-    console.print(f"{time.monotonic() - start:.0f} seconds, {arguments.workers} processes{again}.")
+    console.print(f"{time.monotonic() - start:.0f} seconds, {arguments.workers} at work{again}.")
 
 
 def _setup(arguments: argparse.Namespace) -> Setup:

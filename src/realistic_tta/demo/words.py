@@ -46,8 +46,9 @@ def headline(errors: Errors, setup: Setup) -> str:
     usual, usual_large = mean_error(errors, USUAL, small), mean_error(errors, USUAL, large)
     if source is None or ours is None or usual is None or usual_large is None:
         return ""
+    when = "One photograph at a time" if small == 1 else f"Seeing {small} photographs at once"
     return (
-        f"At {small} image{'s' * (small > 1)} at once, {BEST} takes the error from {source:.1f} to "
-        f"{ours:.1f} %. The usual remedy, {USUAL}, gives {usual_large:.1f} % at {large} at once "
+        f"{when}, {BEST} takes the error from {source:.1f} to {ours:.1f} %. "
+        f"Batch statistics alone ({USUAL}) give {usual_large:.1f} % at {large} at once "
         f"and {usual:.1f} % at {small}."
     )

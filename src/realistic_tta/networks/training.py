@@ -2,13 +2,14 @@
 
 The recipe knows nothing of the test corruptions: flips and crops, and AugMix if asked for, so that
 the shift they bring is a shift. The network that comes out is the average of its weights over the
-last steps, with BatchNorm statistics measured again on clean training images.
+last steps, with BatchNorm statistics measured again, on images augmented as in training: those of
+plain ones are others, for they lack the black borders, and cost a ResNet-20 two points.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .augmix import augmix
+
+MEASURED = 10_000  # images that the final statistics are taken from
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ def train(
         loss, error = _epoch(parts, images, labels, recipe, epoch)
         _save(checkpoint, parts, recipe, epoch + 1)
         report(Progress(epoch + 1, recipe.epochs, loss, error))
-    remeasure(average, images, recipe.batch_size)
+    generator = torch.Generator().manual_seed(recipe.seed)
+    few = images[:MEASURED].split(recipe.batch_size)
+    remeasure(average, (_views(batch, recipe, generator) for batch in few))
     return average.eval()
 
 
@@ -113,15 +118,15 @@ def augment(
     return picked.permute(0, 3, 1, 2)
 
 
-def remeasure(network: nn.Module, images: Tensor, batch_size: int, most: int = 10_000) -> None:
-    """Sets every BatchNorm's running statistics to the plain mean over batches of clean images."""
+def remeasure(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Sets every BatchNorm's running statistics to the plain mean over the batches."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
     for norm in norms:
         norm.reset_running_stats()
     before = [norm.momentum for norm in norms]
     network.train()
     with torch.no_grad():
-        for number, batch in enumerate(images[:most].split(batch_size), start=1):
+        for number, batch in enumerate(batches, start=1):
             for norm in norms:
                 norm.momentum = 1 / number  # a cumulative mean
             network(_floats(batch))
@@ -140,8 +145,7 @@ def _epoch(
     losses, wrong = 0.0, 0
     for batch in batches:
         truth = labels[batch]
-        views = augment(images[batch], recipe.padding, generator, side)
-        logits = network(_floats(augmix(views, generator) if recipe.augmix else views))
+        logits = network(_floats(_views(images[batch], recipe, generator, side)))
         loss = functional.cross_entropy(logits, truth, label_smoothing=recipe.label_smoothing)
         parts["optimizer"].zero_grad()
         loss.backward()
@@ -153,6 +157,14 @@ def _epoch(
         losses += loss.item()
         wrong += int(torch.count_nonzero(logits.argmax(1) != truth))
     return losses / len(batches), 100 * wrong / (len(batches) * recipe.batch_size)
+
+
+def _views(
+    images: Tensor, recipe: Recipe, generator: torch.Generator, side: int | None = None
+) -> Tensor:
+    """The images as training sees them."""
+    views = augment(images, recipe.padding, generator, side)
+    return augmix(views, generator) if recipe.augmix else views
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
