@@ -45,7 +45,7 @@ def test_a_missing_package_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "realistic_tta.datasets.cifar", None)
     assert main(["corrupt", "cifar10", "--out", "nowhere"]) == 1
-    assert "pip install 'realistic-tta[data]'" in capsys.readouterr().err
+    assert "pip install 'realistic-tta[demo]'" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_quietly(

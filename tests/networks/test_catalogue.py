@@ -10,6 +10,7 @@ from networks.published import robustbench_wrn, stored
 from realistic_tta.cli import main
 from realistic_tta.errors import NetworkError, SettingError
 from realistic_tta.networks.catalogue import (
+    EMBEDDED,
     NETWORKS,
     build,
     networks_folder,
@@ -79,7 +80,9 @@ def test_the_command_lists_what_is_there_and_where_the_rest_is(
     folder.mkdir()
     (folder / "resnet-20.safetensors").touch()
     assert main(["networks"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[: 1 + 7]}
+    lines = {
+        line.split()[0]: line for line in capsys.readouterr().out.splitlines()[: 1 + len(NETWORKS)]
+    }
     assert lines.keys() == {"network", *NETWORKS}
     assert lines["resnet-20"].endswith(f"269,722  19  {folder / 'resnet-20.safetensors'}")
     standard = lines["wrn-28-10-standard"]
@@ -92,4 +95,5 @@ def test_the_command_for_machines(folder: Path, capsys: pytest.CaptureFixture[st
     assert facts["folder"] == str(folder)
     found = {row["name"]: (row["parameters"], row["batch_norms"]) for row in facts["networks"]}
     assert found == SIZES
-    assert all(row["on_disk"] is None for row in facts["networks"])
+    there = {row["name"] for row in facts["networks"] if row["on_disk"] is not None}
+    assert there == {file.stem for file in EMBEDDED.glob("*.safetensors")}
