@@ -22,6 +22,7 @@ from realistic_tta.networks.checkpoints import load_network
 
 SIZES = {  # parameters and BatchNorm layers, as published
     "cifar10": (269_722, 19),
+    "cifar100": (703_284, 13),
     "wrn-28-10-standard": (36_479_194, 25),
     "resnext-29-augmix": (6_900_132, 31),
     "wrn-40-2-augmix": (2_243_546, 37),

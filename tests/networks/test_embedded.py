@@ -18,7 +18,7 @@ from realistic_tta.networks.catalogue import EMBEDDED, find
 from realistic_tta.networks.checkpoints import load_network
 
 NAMES = sorted(file.stem for file in EMBEDDED.glob("*.safetensors"))
-PROMISED = {"cifar10": 9.0}  # percent wrong on clean test images, at most
+PROMISED = {"cifar10": 9.0, "cifar100": 34.0}  # percent wrong on clean test images, at most
 
 
 def card(name: str) -> dict[str, Any]:

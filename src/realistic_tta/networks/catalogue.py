@@ -49,6 +49,12 @@ NETWORKS: dict[str, SourceNetwork] = {
         "cifar10",
         "in the package; rtta train --data cifar10 --arch resnet-20 made it",
     ),
+    "cifar100": SourceNetwork(
+        _cifar_wrn,
+        100,
+        "cifar100",
+        "in the package; rtta train --data cifar100 --arch wrn-16-2 --augmix --epochs 23 made it",
+    ),
     "wrn-28-10-standard": SourceNetwork(
         lambda classes: WideResNet(28, 10, classes),  # RobustBench normalises nothing here
         10,
