@@ -21,10 +21,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": {"normalization", "statistics", "errors"},
     "networks": {"errors"},
     "datasets": {"errors"},
+    "streams": {"datasets", "errors"},
+    "results": {"errors"},
+    "benchmark": {"streams", "methods", "datasets", "networks", "results", "errors"},
     "demo": {"methods", "datasets", "networks", "errors"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "datasets": {"numpy", "PIL", "cv2", "scipy"},
+    "streams": {"numpy"},
+    "benchmark": {"numpy"},
     "demo": {"numpy", "matplotlib", "rich"},
 }
 # Packages that a part may import inside a function, for those who use what needs them.
