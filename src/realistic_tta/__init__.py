@@ -8,6 +8,7 @@ from .errors import (
     InputError,
     NetworkError,
     RealisticTTAError,
+    ResultsError,
     SettingError,
     StateError,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "NetworkError",
     "RealisticTTAError",
     "Report",
+    "ResultsError",
     "SettingError",
     "StateError",
     "__version__",

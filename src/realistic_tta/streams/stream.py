@@ -75,7 +75,7 @@ class Stream:
     def _take(self, parts: Indices, chosen: Indices) -> NDArray[np.uint8]:
         """(image, row, column, colour), each from its own part."""
         if parts[0] == parts[-1] and (parts == parts[0]).all():
-            return self.contents[parts[0]].take(chosen)
+            return self.contents[int(parts[0])].take(chosen)
         pieces = [(parts == part).nonzero()[0] for part in np.unique(parts)]
         taken = [self.contents[parts[places[0]]].take(chosen[places]) for places in pieces]
         images: NDArray[np.uint8] = np.concatenate(taken)
