@@ -1,0 +1,96 @@
+"""What a run counts: right and wrong by part, the course of the error, time. Saved with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realistic_tta.results import PartResult
+from realistic_tta.streams.orderings import Indices, Part
+
+POINTS = 200  # of the course, at most
+SAMPLES = 3, 30  # batches on which the plain network is timed, at least and at most
+
+
+@dataclass
+class Tally:
+    """Plain numbers only, so that it can be written down and read back at any batch.
+
+    course: images seen so far, error since the point before. window: images and wrong since then.
+    timed: seconds of the method and of the plain network on the same batch.
+    """
+
+    total: int  # batches of the whole stream
+    images: list[int]  # (part,)
+    wrong: list[int]  # (part,)
+    batches: int = 0
+    course: list[tuple[int, float]] = field(default_factory=list)
+    window: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
+    method_seconds: float = 0.0
+    timed: list[tuple[float, float]] = field(default_factory=list)
+    resumed: int = 0
+
+    @classmethod
+    def start(cls, total: int, parts: int) -> Self:
+        """Nothing counted yet."""
+        return cls(total, [0] * parts, [0] * parts)
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> Self:
+        """From what `dataclasses.asdict` gave."""
+        tally = cls(**saved)
+        return dataclasses.replace(tally, resumed=tally.resumed + 1)
+
+    def count(self, parts: Indices, wrong: Tensor) -> None:
+        """Adds a batch. parts: (image,), where each is from. wrong: (image,), whether."""
+        flags = wrong.numpy()
+        for part in np.unique(parts).tolist():
+            here = parts == part
+            self.images[part] += int(np.count_nonzero(here))
+            self.wrong[part] += int(np.count_nonzero(flags & here))
+        self.batches += 1
+        self.window = self.window[0] + len(flags), self.window[1] + int(np.count_nonzero(flags))
+        if self.batches % -(-self.total // POINTS) == 0 or self.batches == self.total:
+            images, missed = self.window
+            seen = self.course[-1][0] + images if self.course else images
+            self.course.append((seen, 100 * missed / images))
+            self.window = 0, 0
+
+    def is_timed(self, number: int) -> bool:
+        """Whether the plain network runs this batch, too; never the first, which warms up."""
+        low, high = SAMPLES
+        samples = min(max(self.total // 50, low), high)
+        return number > 0 and number % max(self.total // samples, 1) == self.total // samples // 2
+
+    def error(self) -> float:
+        """Mean over the parts seen, in percent."""
+        errors = [100 * w / n for w, n in zip(self.wrong, self.images, strict=True) if n]
+        return sum(errors) / len(errors) if errors else 0.0
+
+    def cost(self) -> float | None:
+        """How many times the plain network's time the method takes; None if none was timed."""
+        ratios = [method / plain for method, plain in self.timed]
+        return median(ratios) if ratios else None
+
+    def parts(self, names: tuple[Part, ...]) -> tuple[PartResult, ...]:
+        """As the record keeps them."""
+        counts = zip(names, self.images, self.wrong, strict=True)
+        return tuple(PartResult(*part, images, wrong) for part, images, wrong in counts)
+
+
+def wrong_predictions(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(image,): whether the largest output is not the label; NaN is never right.
+
+    >>> outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [float("nan"), 0.0]])
+    >>> wrong_predictions(outputs, torch.tensor([1, 1, 0])).tolist()
+    [False, True, True]
+    """
+    largest, predicted = outputs.max(1)
+    return (predicted != labels) | torch.isnan(largest)

@@ -1,0 +1,42 @@
+"""The state of a run that has not come to its end: what runner.py goes on from after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import torch
+
+from realistic_tta.errors import StateError
+from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.results import write_whole
+
+from .tally import Tally
+
+
+def state_file(key: str, folder: Path) -> Path:
+    """Where the state of an unfinished run is kept."""
+    return folder / "unfinished" / f"{key}.pt"
+
+
+def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
+    """Writes down everything the rest of the run depends on, whole or not at all."""
+    content = io.BytesIO()
+    torch.save({"method": adapted.state_dict(), "tally": dataclasses.asdict(tally)}, content)
+    write_whole(path, content.getvalue())
+
+
+def restore(path: Path, adapted: AdaptedNetwork) -> Tally | None:
+    """Puts the method where it was and returns the counts; None if there is nothing to go on from.
+
+    A state that another version of the method wrote does not fit: the run starts anew.
+    """
+    if not path.exists():
+        return None
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        adapted.load_state_dict(found["method"])
+    except StateError:
+        return None
+    return Tally.restore(found["tally"])
