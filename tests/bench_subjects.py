@@ -84,14 +84,6 @@ class Guess(Source):
         return torch.rand(batch.size, 10, generator=self.random)
 
 
-def fails_on_tbn(
-    job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
-) -> Record:
-    if job.experiment.method == "tbn":
-        raise RuntimeError("tbn is not well today")
-    return evaluate_tiny(job, folder, report, save_every)
-
-
 def dies_twice(
     job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
 ) -> Record:
@@ -108,9 +100,12 @@ def dies_twice(
     return evaluate_tiny(job, folder, die, save_every)
 
 
-def always_dies(
+def misbehaves(
     job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
 ) -> Record:
+    """Raises on tbn, ends the process on source."""
     if job.experiment.method == "tbn":
+        raise RuntimeError("tbn is not well today")
+    if job.experiment.method == "source":
         os._exit(3)
     return evaluate_tiny(job, folder, report, save_every)

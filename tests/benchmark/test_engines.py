@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 from bench_subjects import (
-    always_dies,
     dies_twice,
     evaluate_tiny,
     experiment,
-    fails_on_tbn,
     figures,
+    misbehaves,
 )
 
 from realistic_tta.benchmark.engines import Died, Finished, Progress, Started, run_local
@@ -45,26 +44,20 @@ def test_a_worker_that_is_killed_has_its_experiment_run_on(tmp_path: Path) -> No
     assert not list((tmp_path / "unfinished").iterdir())
 
 
-def test_an_error_of_a_method_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
-    jobs = make_jobs([experiment(name, images=2) for name in ("tbn", "tema")], tmp_path)
-    events = list(run_local(jobs, tmp_path, 1, evaluate=fails_on_tbn))
-    ends = [event.record.status for event in events if isinstance(event, Finished)]
-    assert ends == ["failed", "done"]
-    (failure,) = Results(tmp_path).read(status="failed")
-    assert failure.message == "RuntimeError: tbn is not well today"
-    again = list(run_local(jobs, tmp_path, 1, evaluate=evaluate_tiny))
-    assert [event.record.method for event in again if isinstance(event, Finished)] == ["tbn"]
-    assert {record.status for record in Results(tmp_path).read()} == {"done"}
-
-
-def test_an_experiment_that_kills_its_worker_three_times_is_given_up(tmp_path: Path) -> None:
-    jobs = make_jobs([experiment(name, images=2) for name in ("tbn", "tema")], tmp_path)
-    events = list(run_local(jobs, tmp_path, 1, evaluate=always_dies))
+def test_what_fails_or_kills_its_worker_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    """An error of the method is final at once, a death after the third."""
+    jobs = make_jobs([experiment(name, images=2) for name in ("tbn", "source", "tema")], tmp_path)
+    events = list(run_local(jobs, tmp_path, 1, evaluate=misbehaves))
+    ends = {e.job.experiment.method: e.record.status for e in events if isinstance(e, Finished)}
+    assert ends == {"tbn": "failed", "source": "failed", "tema": "done"}
     assert len([event for event in events if isinstance(event, Died)]) == 2
-    failure, done = sorted(Results(tmp_path).read(), key=lambda record: record.method)
-    assert failure.message is not None
-    assert "ended 3 times in the middle, last with exit code 3" in failure.message
-    assert done.status == "done"
+    messages = {each.method: each.message for each in Results(tmp_path).read(status="failed")}
+    assert messages["tbn"] == "RuntimeError: tbn is not well today"
+    assert "ended 3 times in the middle, last with exit code 3" in str(messages["source"])
+    again = list(run_local(jobs, tmp_path, 2, evaluate=evaluate_tiny))
+    ran = {event.record.method for event in again if isinstance(event, Finished)}
+    assert ran == {"tbn", "source"}, "only what failed is run again"
+    assert {record.status for record in Results(tmp_path).read()} == {"done"}
 
 
 def test_closing_the_events_ends_the_workers(tmp_path: Path) -> None:

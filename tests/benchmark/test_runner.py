@@ -127,7 +127,7 @@ def test_a_record_says_what_it_cost_and_what_ran(tmp_path: Path) -> None:
 def test_the_course_has_at_most_two_hundred_points_and_covers_the_stream(batches: int) -> None:
     tally, flags = Tally.start(batches, 2), np.random.default_rng(0).integers(0, 2, (batches, 3))
     for row in flags:
-        tally.count(np.array([0, 1, 0]), torch.from_numpy(row).bool())
+        tally.count([0, 1, 0], [bool(flag) for flag in row])
     assert min(batches, POINTS // 2) <= len(tally.course) <= POINTS
     assert tally.course[-1][0] == 3 * batches
     steps = np.diff([0, *(seen for seen, _ in tally.course)])

@@ -89,16 +89,12 @@ def prepare(
     report: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Writes the corrupted images that come from the package, once, for all workers to map."""
-    if find_data(name).published is None:
-        sample, place = load_sample(), generated(name, folder, severities)
-        generate(
-            sample.images,
-            sample.labels,
-            place,
-            severities=sorted(severities),
-            workers=workers,
-            report=report,
-        )
+    place = generated(name, folder, severities)
+    there = all((place / f"{corruption}.npy").exists() for corruption in CORRUPTIONS)
+    if there or find_data(name).published is not None:
+        return
+    sample, order = load_sample(), sorted(severities)
+    generate(sample.images, sample.labels, place, severities=order, workers=workers, report=report)
 
 
 def generated(name: str, folder: Path, severities: Collection[int]) -> Path:

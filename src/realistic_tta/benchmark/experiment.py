@@ -55,6 +55,9 @@ class Experiment:
         _check_settings(self.method, self.settings)
         self.plan  # noqa: B018 - checks the rest
 
+    def __hash__(self) -> int:  # settings are a dict, which has none
+        return hash(self.id)
+
     @property
     def plan(self) -> StreamPlan:
         """The order of the images."""

@@ -88,7 +88,7 @@ def evaluate(
             adapted.reset()
         images = batch.images.to(device)
         outputs, method_seconds = timed(adapted, images)
-        tally.count(batch.parts, wrong_predictions(outputs, batch.labels))
+        tally.count(batch.parts.tolist(), wrong_predictions(outputs, batch.labels))
         tally.method_seconds += method_seconds
         plain_seconds = 0.0
         if tally.is_timed(batch.number):

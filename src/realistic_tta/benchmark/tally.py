@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from realistic_tta.results import PartResult
-from realistic_tta.streams.orderings import Indices, Part
+from realistic_tta.streams.orderings import Part
 
 POINTS = 200  # of the course, at most
 SAMPLES = 3, 30  # batches on which the plain network is timed, at least and at most
@@ -48,15 +48,13 @@ class Tally:
         tally = cls(**saved)
         return dataclasses.replace(tally, resumed=tally.resumed + 1)
 
-    def count(self, parts: Indices, wrong: Tensor) -> None:
+    def count(self, parts: Sequence[int], wrong: Sequence[bool]) -> None:
         """Adds a batch. parts: (image,), where each is from. wrong: (image,), whether."""
-        flags = wrong.numpy()
-        for part in np.unique(parts).tolist():
-            here = parts == part
-            self.images[part] += int(np.count_nonzero(here))
-            self.wrong[part] += int(np.count_nonzero(flags & here))
+        for part, flag in zip(parts, wrong, strict=True):
+            self.images[part] += 1
+            self.wrong[part] += flag
         self.batches += 1
-        self.window = self.window[0] + len(flags), self.window[1] + int(np.count_nonzero(flags))
+        self.window = self.window[0] + len(wrong), self.window[1] + sum(wrong)
         if self.batches % -(-self.total // POINTS) == 0 or self.batches == self.total:
             images, missed = self.window
             seen = self.course[-1][0] + images if self.course else images
@@ -85,12 +83,15 @@ class Tally:
         return tuple(PartResult(*part, images, wrong) for part, images, wrong in counts)
 
 
-def wrong_predictions(outputs: Tensor, labels: Tensor) -> Tensor:
+def wrong_predictions(outputs: Tensor, labels: Tensor) -> list[bool]:
     """(image,): whether the largest output is not the label; NaN is never right.
 
+    Numbers rather than tensors: at batch size 1 every operation on a tensor would be felt.
+
     >>> outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [float("nan"), 0.0]])
-    >>> wrong_predictions(outputs, torch.tensor([1, 1, 0])).tolist()
+    >>> wrong_predictions(outputs, torch.tensor([1, 1, 0]))
     [False, True, True]
     """
     largest, predicted = outputs.max(1)
-    return (predicted != labels) | torch.isnan(largest)
+    found = zip(largest.tolist(), predicted.tolist(), labels.tolist(), strict=True)
+    return [guess != label or math.isnan(value) for value, guess, label in found]

@@ -16,6 +16,8 @@ from realistic_tta.errors import DataError, SettingError
 from .orderings import Indices, Loader, Part
 from .settings import SETTINGS, StreamPlan
 
+READ = 64  # images at least that are read together: one by one, reading would be felt
+
 
 @dataclass(frozen=True, eq=False)
 class StreamBatch:
@@ -59,18 +61,30 @@ class Stream:
             raise SettingError(f"batch size is {batch_size}; expected 1 or more")
         number = 0
         for loader in self.loaders:
-            for begin in range(0, len(loader.images), batch_size):
-                if number >= start:
-                    reset = self.reset == "batch" or (self.reset == "loader" and begin == 0)
-                    yield self._read(number, loader, slice(begin, begin + batch_size), reset=reset)
-                number += 1
+            yield from self._batches_of(loader, batch_size, number, max(start - number, 0))
+            number += -(-len(loader.images) // batch_size)
 
-    def _read(self, number: int, loader: Loader, place: slice, *, reset: bool) -> StreamBatch:
+    def _batches_of(
+        self, loader: Loader, size: int, number: int, passed: int
+    ) -> Iterator[StreamBatch]:
+        """number: of the loader's first batch. passed: how many of its batches to leave out."""
+        block = size * max(READ // size, 1)
+        for begin in range(passed * size, len(loader.images), block):
+            images, labels, parts = self._read(loader, slice(begin, begin + block))
+            for offset in range(0, len(parts), size):
+                place, first = slice(offset, offset + size), begin + offset
+                reset = self.reset == "batch" or (self.reset == "loader" and first == 0)
+                yield StreamBatch(
+                    number + first // size, images[place], labels[place], parts[place], reset
+                )
+
+    def _read(self, loader: Loader, place: slice) -> tuple[Tensor, Tensor, Indices]:
+        """Images, labels and parts of some batches."""
         parts, chosen = loader.parts[place], loader.images[place]
-        labels = self.contents[parts[0]].labels[chosen]  # the same in every part
-        pixels = torch.from_numpy(self._take(parts, chosen))
-        images = pixels.permute(0, 3, 1, 2).contiguous().float().div_(255)
-        return StreamBatch(number, images, torch.from_numpy(labels), parts, reset)
+        labels = self.contents[0].labels[chosen]  # the same in every part
+        pixels = torch.from_numpy(self._take(parts, chosen)).permute(0, 3, 1, 2)
+        images = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        return images, torch.from_numpy(labels), parts
 
     def _take(self, parts: Indices, chosen: Indices) -> NDArray[np.uint8]:
         """(image, row, column, colour), each from its own part."""
