@@ -5,6 +5,7 @@ In a module of its own, so that worker processes can import it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable
@@ -25,7 +26,34 @@ from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.source import Source
 from realistic_tta.networks.catalogue import NETWORKS, SourceNetwork
-from realistic_tta.results import Record
+from realistic_tta.results import PartResult, Record
+
+PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))
+
+
+def record(key: str = "a", **changes: Any) -> Record:
+    made = Record(
+        key=key,
+        experiment=key,
+        network="cifar10",
+        data="cifar10-c",
+        setting="continual",
+        method="tbn",
+        settings={},
+        batch_size=4,
+        seed=1,
+        images=8,
+        order="shuffled",
+        delta=None,
+        stream="s",
+        network_checksum="n",
+        status="done",
+        error=37.5,
+        parts=PARTS,
+        course=((8, 25.0), (16, 50.0)),
+        seconds=0.1 + 0.2,
+    )
+    return dataclasses.replace(made, **changes)
 
 
 def write_world(folder: Path, images: int) -> None:

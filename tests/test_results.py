@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import errno
 import io
 import json
@@ -12,40 +11,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bench_subjects import PARTS, record
 
 from realistic_tta.errors import ResultsError
 from realistic_tta.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
-from realistic_tta.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
-
-PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))
-
-
-def record(key: str = "a", **changes: Any) -> Record:
-    made = Record(
-        key=key,
-        experiment=key,
-        network="cifar10",
-        data="cifar10-c",
-        setting="continual",
-        method="tbn",
-        settings={},
-        batch_size=4,
-        seed=1,
-        images=8,
-        order="shuffled",
-        delta=None,
-        stream="s",
-        network_checksum="n",
-        status="done",
-        error=37.5,
-        parts=PARTS,
-        course=((8, 25.0), (16, 50.0)),
-        seconds=0.1 + 0.2,
-    )
-    return dataclasses.replace(made, **changes)
+from realistic_tta.results import FIELDS, SCHEMA, PartResult, Results, write_whole
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from bench_subjects import Guess, Oracle, experiment, figures, write_world
 
 from realistic_tta import METHODS, adapt
 from realistic_tta.benchmark.data import open_stream
+from realistic_tta.benchmark.machine import versions
 from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
 from realistic_tta.benchmark.tally import POINTS, Tally
 from realistic_tta.benchmark.unfinished import state_file
@@ -197,6 +198,18 @@ def test_a_run_goes_on_inside_and_ends_with_the_same_figures(
     assert figures(resumed) == figures(whole)
     assert resumed.resumed == 3  # nothing was saved before the first batch
     assert state_file(job.key, tmp_path / "cut").exists()
+
+
+@pytest.mark.usefixtures("world")
+def test_what_another_version_has_begun_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = make_jobs([experiment(images=2)], tmp_path)
+    evaluate(job, tmp_path, save_every=0)
+    assert evaluate(job, tmp_path).resumed == 1
+    older = {**versions(), "torch": "2.0.0"}
+    monkeypatch.setattr("realistic_tta.benchmark.unfinished.versions", lambda: older)
+    assert evaluate(job, tmp_path).resumed == 0
 
 
 PROGRAM = """

@@ -30,7 +30,7 @@ def versions() -> dict[str, str | None]:
     """Of everything that figures may depend on."""
     return {
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # else a class of its own, which no safe reader takes
         "package": version("realistic-tta"),
         "commit": _commit(),
     }

@@ -88,6 +88,7 @@ def wrong_predictions(outputs: Tensor, labels: Tensor) -> list[bool]:
 
     Numbers rather than tensors: at batch size 1 every operation on a tensor would be felt.
 
+    >>> import torch
     >>> outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [float("nan"), 0.0]])
     >>> wrong_predictions(outputs, torch.tensor([1, 1, 0]))
     [False, True, True]

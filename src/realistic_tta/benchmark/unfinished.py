@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.results import write_whole
 
+from .machine import versions
 from .tally import Tally
 
 
@@ -23,20 +23,20 @@ def state_file(key: str, folder: Path) -> Path:
 def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     """Writes down everything the rest of the run depends on, whole or not at all."""
     content = io.BytesIO()
-    torch.save({"method": adapted.state_dict(), "tally": dataclasses.asdict(tally)}, content)
+    state = {"method": adapted.state_dict(), "tally": dataclasses.asdict(tally)}
+    torch.save(state | {"versions": versions()}, content)
     write_whole(path, content.getvalue())
 
 
 def restore(path: Path, adapted: AdaptedNetwork) -> Tally | None:
     """Puts the method where it was and returns the counts; None if there is nothing to go on from.
 
-    A state that another version of the method wrote does not fit: the run starts anew.
+    One run is of one program: what another version has begun is begun anew.
     """
     if not path.exists():
         return None
     found = torch.load(path, map_location="cpu", weights_only=True)
-    try:
-        adapted.load_state_dict(found["method"])
-    except StateError:
+    if found["versions"] != versions():
         return None
+    adapted.load_state_dict(found["method"])
     return Tally.restore(found["tally"])
