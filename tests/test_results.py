@@ -115,6 +115,7 @@ def _write_many(folder: str, writer: int) -> None:
         results.read(seed=writer)  # never meets half a record
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_many_processes_write_at_once_and_nothing_is_lost_or_torn(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")  # the writers need no torch of their own
     writers = [context.Process(target=_write_many, args=(str(tmp_path), n)) for n in range(4)]
@@ -166,6 +167,8 @@ def test_a_pivot_averages_and_says_over_what() -> None:
     assert table.averaged == {"seed": [1, 2]}
     with pytest.raises(ResultsError, match='did you mean "error"'):
         pivot(records, "method", "batch_size", "errr")
+    with pytest.raises(ResultsError, match="setting is no number"):
+        pivot(records, "method", "batch_size", "setting")
 
 
 def test_the_newest_record_of_an_experiment_counts() -> None:

@@ -63,6 +63,8 @@ def pivot(records: Sequence[Record], row: str, column: str, value: str = "error"
         if name not in FIELDS:
             raise ResultsError(unknown("field", name, FIELDS))
     known = [record for record in latest(records) if getattr(record, value) is not None]
+    if not all(isinstance(getattr(record, value), int | float) for record in known):
+        raise ResultsError(f"{value} is no number; a pivot shows numbers, such as error or cost")
     cells: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
     for record in known:
         cells[_plain(record, row), _plain(record, column)].append(record)

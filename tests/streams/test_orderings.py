@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realistic_tta.datasets.catalogue import CORRUPTIONS
@@ -123,6 +123,7 @@ def test_streams_are_the_same_for_one_seed_and_others_for_another() -> None:
         assert first != other
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.floats(1e-4, 1e4), st.integers(0))
 def test_chunks_lose_and_repeat_nothing(labels: list[int], delta: float, seed: int) -> None:
     order = dirichlet_chunks(np.array(labels), delta, seed)
@@ -130,6 +131,7 @@ def test_chunks_lose_and_repeat_nothing(labels: list[int], delta: float, seed: i
     assert sorted(sort_by_label(np.array(labels))) == list(range(len(labels)))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0))
 def test_a_smaller_choice_is_the_same_images_in_both_orders(
     available: int, images: int, seed: int

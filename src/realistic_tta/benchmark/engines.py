@@ -96,10 +96,10 @@ def run_local(
                 event = worker.hear()
                 if isinstance(event, Died):
                     runs[event.job.key] += 1
-                    if runs[event.job.key] < RUNS:
-                        waiting.appendleft(event.job)
-                    else:
+                    if runs[event.job.key] == RUNS:
                         event = _given_up(results, event)
+                    else:
+                        waiting.appendleft(event.job)
                 yield event
     finally:
         for worker in team:

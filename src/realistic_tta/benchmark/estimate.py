@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -12,7 +13,7 @@ from realistic_tta.datasets.sample import load_sample
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 
-from .data import find_data, open_data, severities_of
+from .data import find_data, open_data
 from .experiment import Experiment
 from .runner import timed
 
@@ -27,8 +28,13 @@ def images_of(experiment: Experiment) -> int:
         return experiment.images
     if find_data(experiment.data).published is None:
         return len(load_sample())
-    found = open_data(experiment.data, data_folder(), severities_of(experiment.setting))
-    return len(found.part(CORRUPTIONS[0], 5))
+    return _stored(experiment.data, data_folder())
+
+
+@cache
+def _stored(data: str, folder: Path) -> int:
+    """Images in one part of a published set; to list ImageNet-C's takes a while."""
+    return len(open_data(data, folder, (5,)).part(CORRUPTIONS[0], 5))
 
 
 def batches_of(experiment: Experiment, images: int) -> int:

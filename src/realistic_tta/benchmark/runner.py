@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.networks.checkpoints import load_network
-from realistic_tta.results import DONE, FAILED, Record
+from realistic_tta.results import Record
 from realistic_tta.streams.manifest import manifest, short_hash
+from realistic_tta.streams.orderings import Part
 from realistic_tta.streams.settings import StreamPlan
 
 from .data import find_data, open_stream
@@ -132,10 +133,10 @@ def checksum(network: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def finished(job: Job, tally: Tally, parts: Any, device: torch.device) -> Record:
+def finished(job: Job, tally: Tally, parts: tuple[Part, ...], device: torch.device) -> Record:
     """The record of a run that came to its end."""
     return dataclasses.replace(
-        _record(job, DONE),
+        _record(job, "done"),
         error=tally.error(),
         parts=tally.parts(parts),
         course=tuple(tally.course),
@@ -150,10 +151,10 @@ def finished(job: Job, tally: Tally, parts: Any, device: torch.device) -> Record
 
 def failed(job: Job, message: str) -> Record:
     """The record of a run that could not come to its end."""
-    return dataclasses.replace(_record(job, FAILED), message=message)
+    return dataclasses.replace(_record(job, "failed"), message=message)
 
 
-def _record(job: Job, status: Any) -> Record:
+def _record(job: Job, status: Literal["done", "failed"]) -> Record:
     facts: dict[str, Any] = {**dataclasses.asdict(job.experiment), **versions()}
     return Record(
         key=job.key,
