@@ -112,6 +112,17 @@ def test_the_exit_code_says_that_an_experiment_failed(
     assert "1 of 1 experiments failed" in told.err
 
 
+def test_other_weights_are_measured_anew_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realistic_tta.benchmark.engines.run_local", failing)
+    asked = Experiment("resnet-20", "cifar10-c", "continual", "tbn", 2, images=2)
+    Results(tmp_path).write(record("older", experiment=asked.id))
+    assert main([*BENCH, "--methods", "tbn", "--out", str(tmp_path)]) == 1
+    assert "1 experiments were done with other weights" in capsys.readouterr().out
+    assert len(Results(tmp_path).read()) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

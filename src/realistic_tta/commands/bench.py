@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.runner import Job
     from realistic_tta.datasets.generate import Progress
+    from realistic_tta.results import Results
 
     from .bench_board import Board
 
@@ -72,6 +73,7 @@ def _bench(arguments: argparse.Namespace) -> None:
     costs = {job.key: work(job.experiment, images_of(job.experiment)) for job in jobs}
     jobs.sort(key=lambda job: -costs[job.key])  # the longest first: no core idles at the end
     done = [results.get(job.key) for job in jobs if results.done(job.key)]
+    _tell_exchanged(jobs, results)
     board = Board(jobs, costs, done)
     events = run_local(jobs, arguments.out, arguments.workers, save_every=arguments.save_every)
     display(board, events)
@@ -157,7 +159,18 @@ def _prepare(experiments: Sequence[Experiment], arguments: argparse.Namespace) -
         prepare(data, arguments.out, severities, arguments.workers, tell)
 
 
-def _close(board: Board, jobs: Sequence[Job], results: Any) -> None:
+def _tell_exchanged(jobs: Sequence[Job], results: Results) -> None:
+    """Says why what was done is run again."""
+    there = {record.experiment for record in results.read(status="done")}
+    anew = [j for j in jobs if j.experiment.id in there and not results.done(j.key)]
+    if anew:
+        print(
+            f"{len(anew)} experiments were done with other weights or other images, and are "
+            "measured anew; the old records stay"
+        )
+
+
+def _close(board: Board, jobs: Sequence[Job], results: Results) -> None:
     """The tables, and an error if an experiment failed."""
     from .results import in_order, print_pivots
 
