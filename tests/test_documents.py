@@ -13,10 +13,12 @@ import torch
 from rich.console import Console
 
 from realistic_tta import METHODS
+from realistic_tta.benchmark.experiment import grid, read_grid
 from realistic_tta.cli import main
 from realistic_tta.demo.display import results
 from realistic_tta.demo.experiment import Cell, Setup
 from realistic_tta.demo.words import headline
+from realistic_tta.streams.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -78,6 +80,14 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_readme_lists_the_methods() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     assert listed == list(METHODS)
+
+
+def test_every_setting_is_described_and_the_grid_shown_is_one(tmp_path: Path) -> None:
+    text = (ROOT / "docs/benchmark.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(SETTINGS)
+    (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "grid.toml").write_text(shown)
+    assert len(grid(*read_grid(tmp_path / "grid.toml"))) == 2 * 2 * 3 * 3 * 3
 
 
 def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from .errors import (
     InputError,
     NetworkError,
     RealisticTTAError,
+    ResultsError,
     SettingError,
     StateError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "NetworkError",
     "RealisticTTAError",
     "Report",
+    "ResultsError",
     "SettingError",
     "StateError",
     "__version__",

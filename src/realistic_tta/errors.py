@@ -7,6 +7,7 @@ RealisticTTAError
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state_dict that does not belong to this network and method
     DataError       (ValueError)    a data set that is missing, damaged or of another layout
+    ResultsError    (ValueError)    a folder of results that cannot be read or written
 
 Whichever is raised, every statistic is as it was before the call.
 """
@@ -43,6 +44,10 @@ class StateError(RealisticTTAError, ValueError):
 
 class DataError(RealisticTTAError, ValueError):
     """A data set that is missing, damaged or of another layout."""
+
+
+class ResultsError(RealisticTTAError, ValueError):
+    """A folder of results that cannot be read or written."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ class LabelledImages(Protocol):
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The images of these numbers, in this order: (image, height, width, 3)."""
 
+    def digest(self) -> str:
+        """Checksum of images and labels, wherever they lie."""
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -50,6 +54,12 @@ class Images:
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The images of these numbers, in this order: (image, height, width, 3)."""
         return np.asarray(self.images[indices])
+
+    def digest(self) -> str:
+        """SHA-256 of every pixel and label."""
+        found = hashlib.sha256(np.ascontiguousarray(self.images).data)
+        found.update(np.ascontiguousarray(self.labels).data)
+        return found.hexdigest()
 
 
 def check_images(

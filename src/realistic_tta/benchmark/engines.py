@@ -1,0 +1,197 @@
+"""Runs many experiments on this machine's cores and tells what happens as it happens.
+
+An engine is a function from jobs to events: whoever shows them need not know where the work is
+done. Every process has a pipe of its own. (A queue shared by all has a lock, and a worker that is
+killed while it holds it would stop the others.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from realistic_tta.datasets.generate import start_worker
+from realistic_tta.errors import ResultsError
+from realistic_tta.results import Record, Results
+
+from .runner import SAVE_EVERY, Job, evaluate, failed
+from .tally import Tally
+from .unfinished import state_file
+
+TELL_EVERY = 0.3  # seconds between two reports of one experiment
+RUNS = 3  # of an experiment whose process dies
+Evaluate = Callable[..., Record]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process has taken the job."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Batches done so far, and the error in percent over these."""
+
+    job: Job
+    batches: int
+    total: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The record has been written; its status says whether it is done or failed."""
+
+    job: Job
+    record: Record
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process ended in the middle; the job is run again from its last saved state."""
+
+    job: Job
+    exit_code: int | None
+
+
+Event = Started | Progress | Finished | Died
+
+
+def run_local(
+    jobs: Sequence[Job],
+    folder: Path,
+    workers: int,
+    *,
+    save_every: float = SAVE_EVERY,
+    evaluate: Evaluate = evaluate,
+) -> Iterator[Event]:
+    """Runs the jobs in this order, as many at once as there are workers, and writes the records.
+
+    What is done already is not run again. Closing the iterator ends the workers.
+    """
+    results = Results(folder)
+    waiting = deque(job for job in jobs if not results.done(job.key))
+    runs: Counter[str] = Counter()
+    start = (folder, save_every, evaluate)
+    team = [_Worker(*start) for _ in range(min(workers, len(waiting)))]
+    try:
+        while waiting or any(worker.job for worker in team):
+            for place, worker in enumerate(team):
+                if worker.job is None and waiting:
+                    team[place] = worker if worker.process.is_alive() else _Worker(*start)
+                    yield team[place].give(waiting.popleft())
+            for worker in _with_news(team):
+                event = worker.hear()
+                if isinstance(event, Died):
+                    runs[event.job.key] += 1
+                    if runs[event.job.key] == RUNS:
+                        event = _given_up(results, event)
+                    else:
+                        waiting.appendleft(event.job)
+                yield event
+    finally:
+        for worker in team:
+            worker.end()
+
+
+class _Worker:
+    """A process, its pipe, and the job it is at."""
+
+    def __init__(self, folder: Path, save_every: float, evaluate: Evaluate) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.job: Job | None = None
+        arguments = (theirs, folder, save_every, evaluate)
+        self.process = context.Process(target=_work, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()  # else its end would not be seen
+
+    def give(self, job: Job) -> Started:
+        self.job = job
+        with contextlib.suppress(OSError):  # it has died already, which `hear` will tell
+            self.pipe.send(job)
+        return Started(job)
+
+    def hear(self) -> Event:
+        """What the worker says; that it is gone, if it is."""
+        assert self.job is not None
+        job = self.job
+        try:
+            event: Event | ResultsError = self.pipe.recv()
+        except (EOFError, OSError):
+            self.job = None
+            self.process.join()
+            return Died(job, self.process.exitcode)
+        if isinstance(event, ResultsError):
+            raise event
+        if isinstance(event, Finished):
+            self.job = None
+        return event
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join()
+        self.pipe.close()
+
+
+def _with_news(team: Sequence[_Worker]) -> list[_Worker]:
+    busy = {worker.pipe: worker for worker in team if worker.job}
+    return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
+
+
+def _given_up(results: Results, event: Died) -> Finished:
+    message = (
+        f"the process ended {RUNS} times in the middle, last with exit code {event.exit_code} "
+        "(-9: killed, perhaps for want of memory)"
+    )
+    record = failed(event.job, message)
+    results.write(record)
+    return Finished(event.job, record)
+
+
+def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> None:
+    """What a worker does all its life."""
+    start_worker()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked, and ends its workers
+    torch.set_num_threads(1)  # the other cores have workers of their own
+    results = Results(folder)
+    while True:
+        job: Job = pipe.recv()
+        try:
+            if not results.done(job.key):  # else it died after writing, before telling
+                results.write(_evaluate(job, pipe, folder, save_every, evaluate))
+        except ResultsError as error:  # nothing can be kept: no experiment would end otherwise
+            pipe.send(error)
+        else:
+            state_file(job.key, folder).unlink(missing_ok=True)
+            pipe.send(Finished(job, results.get(job.key)))
+
+
+def _evaluate(job: Job, pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Record:
+    told = 0.0
+
+    def tell(tally: Tally) -> None:
+        nonlocal told
+        now = monotonic()
+        if now - told >= TELL_EVERY:
+            told = now
+            pipe.send(Progress(job, tally.batches, tally.total, tally.error()))
+
+    try:
+        return evaluate(job, folder, tell, save_every)
+    except ResultsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a method raises, the others go on
+        return failed(job, f"{type(error).__name__}: {error}")

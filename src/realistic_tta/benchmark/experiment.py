@@ -1,0 +1,157 @@
+"""One experiment: what is run, with an id that stays the same; and grids of them.
+
+runner.py evaluates one; engines.py runs many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realistic_tta.errors import SettingError, unknown
+from realistic_tta.methods.catalogue import METHODS
+from realistic_tta.networks.catalogue import find as find_network
+from realistic_tta.streams.manifest import short_hash
+from realistic_tta.streams.settings import SETTINGS, StreamPlan
+
+from .data import find_data
+
+EMBEDDED = "embedded"  # the package's own network for the data set
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A method on a network, on a stream, at a batch size.
+
+    settings: the method's own, where they differ from its defaults.
+    seed: of the stream's order, and of the method's draws where it has any.
+    images, order, delta: as StreamPlan says.
+    """
+
+    network: str
+    data: str
+    setting: str
+    method: str
+    batch_size: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    images: int | None = None
+    order: str = "shuffled"
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        find_network(self.network)
+        find_data(self.data)
+        if self.method not in METHODS:
+            raise SettingError(unknown("method", self.method, METHODS))
+        size = self.batch_size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise SettingError(f"batch size is {size!r}; expected a whole number of 1 or more")
+        _check_settings(self.method, self.settings)
+        self.plan  # noqa: B018 - checks the rest
+
+    def __hash__(self) -> int:  # settings are a dict, which has none
+        return hash(self.id)
+
+    @property
+    def plan(self) -> StreamPlan:
+        """The order of the images."""
+        return StreamPlan(self.setting, self.order, self.seed, self.images, self.delta)
+
+    @property
+    def id(self) -> str:
+        """The same for the same experiment, in every process and on every machine."""
+        return short_hash(dataclasses.asdict(self))
+
+    def describe(self) -> str:
+        """In a few words, for people."""
+        chosen = "".join(f", {name}={value}" for name, value in self.settings.items())
+        return (
+            f"{self.method}{chosen}, batch size {self.batch_size}, {self.setting} {self.data}, "
+            f"network {self.network}, seed {self.seed}"
+        )
+
+
+def _check_settings(method: str, settings: Mapping[str, Any]) -> None:
+    settings_type = METHODS[method].settings_type
+    taken = {each.name for each in dataclasses.fields(settings_type)}
+    for name in settings:
+        if name not in taken:
+            raise SettingError(f"{method}: {unknown('setting', name, taken)}")
+    settings_type(**settings)  # raises for a value that cannot be
+
+
+AXES: dict[str, Any] = {  # what a grid may name, and what it is if not named
+    "data": "cifar10-c",
+    "network": EMBEDDED,
+    "setting": "continual",
+    "method": "all",
+    "batch_size": [200, 64, 16, 4, 2, 1],  # the paper's
+    "seed": 1,
+    "images": None,
+    "order": "shuffled",
+    "delta": None,
+}
+
+
+def grid(axes: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> list[Experiment]:
+    """Every combination, in the order of AXES.
+
+    axes: a value or a list of values each. settings: by method.
+
+    >>> few = grid({"method": ["tbn", "tema"], "batch_size": [4, 1]})
+    >>> [(each.method, each.batch_size) for each in few]
+    [('tbn', 4), ('tbn', 1), ('tema', 4), ('tema', 1)]
+    """
+    for name in axes:
+        if name not in AXES:
+            raise SettingError(unknown("axis", name, AXES))
+    settings = settings or {}
+    for method in settings:
+        if method not in METHODS:
+            raise SettingError(f"settings: {unknown('method', method, METHODS)}")
+    values = [_values(name, axes.get(name, default)) for name, default in AXES.items()]
+    found = [dict(zip(AXES, each, strict=True)) for each in itertools.product(*values)]
+    return [_experiment(each, settings) for each in found]
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    if name == "method" and given == "all":
+        return list(METHODS)
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    if not values:
+        raise SettingError(f"{name} is an empty list; expected at least one value")
+    return values
+
+
+def _experiment(chosen: dict[str, Any], settings: Mapping[str, Any]) -> Experiment:
+    if chosen["network"] == EMBEDDED:
+        embedded = find_data(chosen["data"]).embedded
+        if embedded is None:
+            raise SettingError(f"no network for {chosen['data']} is embedded; name another")
+        chosen["network"] = embedded
+    if chosen["setting"] in SETTINGS and not SETTINGS[chosen["setting"]].correlated:
+        chosen["delta"] = None  # one axis for all settings of a grid
+    return Experiment(settings=settings.get(chosen["method"], {}), **chosen)
+
+
+def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The axes and the methods' settings in a TOML file, for `grid`."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise SettingError(f"{path}: no such file; expected a grid in TOML") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path}: no TOML: {error}") from error
+    settings = found.pop("settings", {})
+    if not isinstance(settings, dict) or not all(isinstance(v, dict) for v in settings.values()):
+        raise SettingError(f"{path}: settings are {settings!r}; expected [settings.METHOD] tables")
+    for name in found:
+        if name not in AXES:
+            raise SettingError(f"{path}: {unknown('axis', name, AXES)}")
+    return found, settings

@@ -1,0 +1,167 @@
+"""Evaluates one experiment: the only place where images with labels meet a method without them.
+
+Killed at any moment, the same call goes on from the last saved state, and its figures are those of
+a run that was never interrupted. engines.py calls it for many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.catalogue import METHODS, adapt
+from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.results import Record
+from realistic_tta.streams.manifest import manifest, short_hash
+from realistic_tta.streams.orderings import Part
+from realistic_tta.streams.settings import StreamPlan
+
+from .data import find_data, open_stream
+from .experiment import Experiment
+from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
+from .tally import Tally, wrong_predictions
+from .unfinished import restore, save, state_file
+
+SAVE_EVERY = 120.0  # seconds
+
+
+@dataclass(frozen=True)
+class Job:
+    """An experiment with the hashes of what it will see: other images or weights, another job."""
+
+    experiment: Experiment
+    stream: str
+    network_checksum: str
+
+    @property
+    def key(self) -> str:
+        """Names the record and the saved state."""
+        return short_hash([self.experiment.id, self.stream, self.network_checksum])
+
+
+def make_jobs(experiments: Sequence[Experiment], folder: Path) -> list[Job]:
+    """Reads every stream's images and every network once, for their hashes."""
+    streams: dict[tuple[str, StreamPlan], str] = {}
+    networks: dict[str, str] = {}
+    for each in experiments:
+        if (each.data, each.plan) not in streams:
+            stream = open_stream(each.data, each.plan, folder)
+            streams[each.data, each.plan] = short_hash(manifest(each.data, stream))
+        if each.network not in networks:
+            networks[each.network] = checksum(load_network(each.network))
+    return [
+        Job(each, streams[each.data, each.plan], networks[each.network]) for each in experiments
+    ]
+
+
+def evaluate(
+    job: Job,
+    folder: Path,
+    report: Callable[[Tally], None] = lambda _: None,
+    save_every: float = SAVE_EVERY,
+) -> Record:
+    """Runs the experiment, or the rest of it.
+
+    folder: where generated images are and the state is saved. report: called after every batch.
+    """
+    experiment, device = job.experiment, best_device()
+    network = load_network(experiment.network).to(device)
+    stream = open_stream(experiment.data, experiment.plan, folder)
+    adapted = adapt_for(experiment, network)
+    saved = state_file(job.key, folder)
+    tally = restore(saved, adapted) or Tally.start(
+        stream.count(experiment.batch_size), len(stream.parts)
+    )
+    forget_peak_memory()
+    last_saved = mark = time.perf_counter()
+    for batch in stream.batches(experiment.batch_size, start=tally.batches):
+        if batch.reset:
+            adapted.reset()
+        images = batch.images.to(device)
+        outputs, method_seconds = timed(adapted, images)
+        tally.count(batch.parts.tolist(), wrong_predictions(outputs, batch.labels))
+        tally.method_seconds += method_seconds
+        plain_seconds = 0.0
+        if tally.is_timed(batch.number):
+            plain_seconds = timed(network, images)[1]
+            tally.timed.append((method_seconds, plain_seconds))
+        report(tally)
+        now = time.perf_counter()
+        tally.seconds += now - mark - plain_seconds  # the plain network is not part of the run
+        mark = now
+        if now - last_saved >= save_every:
+            save(saved, adapted, tally)
+            last_saved = time.perf_counter()
+    return finished(job, tally, stream.parts, device)
+
+
+def timed(network: nn.Module, images: Tensor) -> tuple[Tensor, float]:
+    """Outputs, on the CPU, so that a GPU has finished; and seconds."""
+    start = time.perf_counter()
+    with torch.no_grad():
+        outputs: Tensor = network(images).cpu()
+    return outputs, time.perf_counter() - start
+
+
+def adapt_for(experiment: Experiment, network: nn.Module) -> AdaptedNetwork:
+    """The method on the network; one that draws at random gets the experiment's seed."""
+    taken = {each.name for each in dataclasses.fields(METHODS[experiment.method].settings_type)}
+    settings: dict[str, Any] = {
+        "source_batch_size": find_data(experiment.data).source_batch_size,
+        **({"seed": experiment.seed} if "seed" in taken else {}),
+        **experiment.settings,
+    }
+    return adapt(network, experiment.method, **settings)
+
+
+def checksum(network: nn.Module) -> str:
+    """Of all weights and buffers, by name."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def finished(job: Job, tally: Tally, parts: tuple[Part, ...], device: torch.device) -> Record:
+    """The record of a run that came to its end."""
+    return dataclasses.replace(
+        _record(job, "done"),
+        error=tally.error(),
+        parts=tally.parts(parts),
+        course=tuple(tally.course),
+        seconds=tally.seconds,
+        method_seconds=tally.method_seconds,
+        cost=tally.cost(),
+        peak_memory=peak_memory(),
+        resumed=tally.resumed,
+        device=device_name(device),
+    )
+
+
+def failed(job: Job, message: str) -> Record:
+    """The record of a run that could not come to its end."""
+    return dataclasses.replace(_record(job, "failed"), message=message)
+
+
+def _record(job: Job, status: Literal["done", "failed"]) -> Record:
+    facts: dict[str, Any] = {**dataclasses.asdict(job.experiment), **versions()}
+    return Record(
+        key=job.key,
+        experiment=job.experiment.id,
+        stream=job.stream,
+        network_checksum=job.network_checksum,
+        status=status,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+    )

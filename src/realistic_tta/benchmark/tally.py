@@ -1,0 +1,98 @@
+"""What a run counts: right and wrong by part, the course of the error, time. Saved with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Self
+
+from torch import Tensor
+
+from realistic_tta.results import PartResult
+from realistic_tta.streams.orderings import Part
+
+POINTS = 200  # of the course, at most
+SAMPLES = 3, 30  # batches on which the plain network is timed, at least and at most
+
+
+@dataclass
+class Tally:
+    """Plain numbers only, so that it can be written down and read back at any batch.
+
+    course: images seen so far, error since the point before. window: images and wrong since then.
+    timed: seconds of the method and of the plain network on the same batch.
+    """
+
+    total: int  # batches of the whole stream
+    images: list[int]  # (part,)
+    wrong: list[int]  # (part,)
+    batches: int = 0
+    course: list[tuple[int, float]] = field(default_factory=list)
+    window: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
+    method_seconds: float = 0.0
+    timed: list[tuple[float, float]] = field(default_factory=list)
+    resumed: int = 0
+
+    @classmethod
+    def start(cls, total: int, parts: int) -> Self:
+        """Nothing counted yet."""
+        return cls(total, [0] * parts, [0] * parts)
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> Self:
+        """From what `dataclasses.asdict` gave."""
+        tally = cls(**saved)
+        return dataclasses.replace(tally, resumed=tally.resumed + 1)
+
+    def count(self, parts: Sequence[int], wrong: Sequence[bool]) -> None:
+        """Adds a batch. parts: (image,), where each is from. wrong: (image,), whether."""
+        for part, flag in zip(parts, wrong, strict=True):
+            self.images[part] += 1
+            self.wrong[part] += flag
+        self.batches += 1
+        self.window = self.window[0] + len(wrong), self.window[1] + sum(wrong)
+        if self.batches % -(-self.total // POINTS) == 0 or self.batches == self.total:
+            images, missed = self.window
+            seen = self.course[-1][0] + images if self.course else images
+            self.course.append((seen, 100 * missed / images))
+            self.window = 0, 0
+
+    def is_timed(self, number: int) -> bool:
+        """Whether the plain network runs this batch, too; never the first, which warms up."""
+        low, high = SAMPLES
+        samples = min(max(self.total // 50, low), high)
+        return number > 0 and number % max(self.total // samples, 1) == self.total // samples // 2
+
+    def error(self) -> float:
+        """Mean over the parts seen, in percent."""
+        errors = [100 * w / n for w, n in zip(self.wrong, self.images, strict=True) if n]
+        return sum(errors) / len(errors) if errors else 0.0
+
+    def cost(self) -> float | None:
+        """How many times the plain network's time the method takes; None if none was timed."""
+        ratios = [method / plain for method, plain in self.timed]
+        return median(ratios) if ratios else None
+
+    def parts(self, names: tuple[Part, ...]) -> tuple[PartResult, ...]:
+        """As the record keeps them."""
+        counts = zip(names, self.images, self.wrong, strict=True)
+        return tuple(PartResult(*part, images, wrong) for part, images, wrong in counts)
+
+
+def wrong_predictions(outputs: Tensor, labels: Tensor) -> list[bool]:
+    """(image,): whether the largest output is not the label; NaN is never right.
+
+    Numbers rather than tensors: at batch size 1 every operation on a tensor would be felt.
+
+    >>> import torch
+    >>> outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [float("nan"), 0.0]])
+    >>> wrong_predictions(outputs, torch.tensor([1, 1, 0]))
+    [False, True, True]
+    """
+    largest, predicted = outputs.max(1)
+    found = zip(largest.tolist(), predicted.tolist(), labels.tolist(), strict=True)
+    return [guess != label or math.isnan(value) for value, guess, label in found]

@@ -1,0 +1,109 @@
+"""The batches of a stream, read from memory-mapped parts as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from realistic_tta.datasets.images import LabelledImages
+from realistic_tta.errors import DataError, SettingError
+
+from .orderings import Indices, Loader, Part
+from .settings import SETTINGS, StreamPlan
+
+READ = 64  # images at least that are read together: one by one, reading would be felt
+
+
+@dataclass(frozen=True, eq=False)
+class StreamBatch:
+    """images: (image, colour, row, column) in [0, 1]. labels, parts: (image,).
+
+    reset: whether the method is to forget everything before this batch.
+    """
+
+    number: int
+    images: Tensor
+    labels: Tensor
+    parts: Indices
+    reset: bool
+
+
+class Stream:
+    """A plan over the images of a data set.
+
+    parts: the plan's domains. contents: their images, as many of each.
+    """
+
+    def __init__(
+        self, plan: StreamPlan, parts: Sequence[Part], contents: Sequence[LabelledImages]
+    ) -> None:
+        labels = _shared_labels(parts, contents)
+        self.plan, self.parts, self.contents = plan, tuple(parts), contents
+        self.loaders = plan.loaders(labels, len(parts))
+        self.reset = SETTINGS[plan.setting].reset
+
+    def images(self) -> int:
+        """In the whole stream."""
+        return sum(len(loader.images) for loader in self.loaders)
+
+    def count(self, batch_size: int) -> int:
+        """How many batches; each loader's last may be smaller."""
+        return sum(-(-len(loader.images) // batch_size) for loader in self.loaders)
+
+    def batches(self, batch_size: int, start: int = 0) -> Iterator[StreamBatch]:
+        """From batch number `start` to the end."""
+        if batch_size < 1:
+            raise SettingError(f"batch size is {batch_size}; expected 1 or more")
+        number = 0
+        for loader in self.loaders:
+            yield from self._batches_of(loader, batch_size, number, max(start - number, 0))
+            number += -(-len(loader.images) // batch_size)
+
+    def _batches_of(
+        self, loader: Loader, size: int, number: int, passed: int
+    ) -> Iterator[StreamBatch]:
+        """number: of the loader's first batch. passed: how many of its batches to leave out."""
+        block = size * max(READ // size, 1)
+        for begin in range(passed * size, len(loader.images), block):
+            images, labels, parts = self._read(loader, slice(begin, begin + block))
+            for offset in range(0, len(parts), size):
+                place, first = slice(offset, offset + size), begin + offset
+                reset = self.reset == "batch" or (self.reset == "loader" and first == 0)
+                yield StreamBatch(
+                    number + first // size, images[place], labels[place], parts[place], reset
+                )
+
+    def _read(self, loader: Loader, place: slice) -> tuple[Tensor, Tensor, Indices]:
+        """Images, labels and parts of some batches."""
+        parts, chosen = loader.parts[place], loader.images[place]
+        labels = self.contents[0].labels[chosen]  # the same in every part
+        pixels = torch.from_numpy(self._take(parts, chosen)).permute(0, 3, 1, 2)
+        images = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        return images, torch.from_numpy(labels), parts
+
+    def _take(self, parts: Indices, chosen: Indices) -> NDArray[np.uint8]:
+        """(image, row, column, colour), each from its own part."""
+        if parts[0] == parts[-1] and (parts == parts[0]).all():
+            return self.contents[int(parts[0])].take(chosen)
+        pieces = [(parts == part).nonzero()[0] for part in np.unique(parts)]
+        taken = [self.contents[parts[places[0]]].take(chosen[places]) for places in pieces]
+        images: NDArray[np.uint8] = np.concatenate(taken)
+        return images[np.argsort(np.concatenate(pieces))]
+
+
+def _shared_labels(parts: Sequence[Part], contents: Sequence[LabelledImages]) -> Indices:
+    """The labels, which must be the same in every part."""
+    labels = contents[0].labels
+    for part, images in zip(parts, contents, strict=True):
+        if not np.array_equal(images.labels, labels):
+            raise DataError(
+                f"{part.corruption} at severity {part.severity} has other labels than "
+                f"{parts[0].corruption} at severity {parts[0].severity}; expected the same images "
+                "in every corruption"
+            )
+    return labels

@@ -1,0 +1,139 @@
+"""A small world to run benchmarks in: data, a network, and methods and runs that misbehave.
+
+In a module of its own, so that worker processes can import it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from published import random_images
+from safetensors.torch import save_file
+from subjects import convolutional
+from torch import Tensor
+
+from realistic_tta.benchmark.experiment import Experiment
+from realistic_tta.benchmark.runner import Job, evaluate
+from realistic_tta.benchmark.tally import Tally
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.methods.batch import Batch
+from realistic_tta.methods.source import Source
+from realistic_tta.networks.catalogue import NETWORKS, SourceNetwork
+from realistic_tta.results import PartResult, Record
+
+PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))
+
+
+def record(key: str = "a", **changes: Any) -> Record:
+    made = Record(
+        key=key,
+        experiment=key,
+        network="cifar10",
+        data="cifar10-c",
+        setting="continual",
+        method="tbn",
+        settings={},
+        batch_size=4,
+        seed=1,
+        images=8,
+        order="shuffled",
+        delta=None,
+        stream="s",
+        network_checksum="n",
+        status="done",
+        error=37.5,
+        parts=PARTS,
+        course=((8, 25.0), (16, 50.0)),
+        seconds=0.1 + 0.2,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def write_world(folder: Path, images: int) -> None:
+    """CIFAR-10-C whose first pixel tells the label, and a network that has learnt nothing."""
+    data = folder / "cifar10-c"
+    data.mkdir(parents=True)
+    labels = np.random.default_rng(5).permutation(np.arange(images) % 10)
+    np.save(data / "labels.npy", np.tile(labels, 5))
+    for seed, corruption in enumerate(CORRUPTIONS):
+        pixels = random_images(5 * images, seed=seed)
+        pixels[:, 0, 0, 0] = np.tile(labels, 5)
+        np.save(data / f"{corruption}.npy", pixels)
+    (folder / "networks").mkdir()
+    save_file(convolutional(10).state_dict(), folder / "networks" / "tiny.safetensors")
+
+
+TINY = SourceNetwork(convolutional, 10, "cifar10", "tests only: three layers")
+
+
+def experiment(method: str = "tema", setting: str = "continual", **how: Any) -> Experiment:
+    return Experiment("tiny", "cifar10-c", setting, method, **{"batch_size": 4} | how)
+
+
+def evaluate_tiny(
+    job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
+) -> Record:
+    """`evaluate` in a process that has not heard of the tests' network."""
+    NETWORKS["tiny"] = TINY
+    return evaluate(job, folder, report, save_every)
+
+
+def figures(record: Record) -> dict[str, Any]:
+    """What an interruption must not change: all but times."""
+    kept = ("key", "error", "parts", "course", "status", "message", "stream", "images", "settings")
+    return {name: getattr(record, name) for name in kept}
+
+
+class Oracle(Source):
+    """Always right, by looking where it must not: the label is in the first pixel."""
+
+    name = "oracle"
+
+    def predict(self, batch: Batch) -> Tensor:
+        images: Tensor = batch.args[0]
+        labels = (images[:, 0, 0, 0] * 255).round().long()
+        return torch.nn.functional.one_hot(labels, 10).float()
+
+
+class Guess(Source):
+    """Answers at random."""
+
+    name = "guess"
+    random = torch.Generator().manual_seed(0)
+
+    def predict(self, batch: Batch) -> Tensor:
+        return torch.rand(batch.size, 10, generator=self.random)
+
+
+def dies_twice(
+    job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
+) -> Record:
+    """Killed in the middle of the first run and of the second."""
+    mark = folder / f"deaths-{job.key}"
+    deaths = len(mark.read_text()) if mark.exists() else 0
+
+    def die(tally: Tally) -> None:
+        report(tally)
+        if tally.batches > 10 * (deaths + 1) and deaths < 2:
+            mark.write_text("x" * (deaths + 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return evaluate_tiny(job, folder, die, save_every)
+
+
+def misbehaves(
+    job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
+) -> Record:
+    """Raises on tbn, ends the process on source."""
+    if job.experiment.method == "tbn":
+        raise RuntimeError("tbn is not well today")
+    if job.experiment.method == "source":
+        os._exit(3)
+    return evaluate_tiny(job, folder, report, save_every)

@@ -1,0 +1,255 @@
+"""One experiment: counted right, nothing told, and the same after any number of kills."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bench_subjects import Guess, Oracle, experiment, figures, write_world
+
+from realistic_tta import METHODS, adapt
+from realistic_tta.benchmark.data import open_stream
+from realistic_tta.benchmark.machine import versions
+from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
+from realistic_tta.benchmark.tally import POINTS, Tally
+from realistic_tta.benchmark.unfinished import state_file
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.errors import NetworkError
+from realistic_tta.methods.source import Source
+from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.streams.settings import SETTINGS
+
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stub in (Oracle, Guess):
+        monkeypatch.setitem(METHODS, stub.name, stub)
+
+
+@pytest.mark.usefixtures("world", "stubs")
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_method_that_is_always_right_has_no_error(setting: str, tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("oracle", setting)], tmp_path)
+    record = evaluate(job, tmp_path)
+    assert record.error == 0
+    assert {part.wrong for part in record.parts} == {0}
+    assert {part.images for part in record.parts} == {10}
+    named = [(part.corruption, part.severity) for part in record.parts]
+    assert named == list(SETTINGS[setting].parts(CORRUPTIONS))
+
+
+@pytest.mark.usefixtures("world", "stubs")
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_method_that_guesses_is_at_chance(setting: str, tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("guess", setting)], tmp_path)
+    record = evaluate(job, tmp_path)
+    shown = sum(part.images for part in record.parts)
+    assert record.error is not None
+    assert abs(record.error - 90) < 4 * 30 / np.sqrt(shown)  # 30: deviation of one guess
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("setting", ["continual", "reset_each_shift", "episodic", "mixed"])
+def test_the_counts_are_those_of_a_plain_loop(setting: str, tmp_path: Path) -> None:
+    chosen = experiment("rectified_tema", setting, images=7)
+    (job,) = make_jobs([chosen], tmp_path)
+    record = evaluate(job, tmp_path)
+    adapted = adapt(load_network("tiny"), "rectified_tema")
+    images = dict.fromkeys(range(15), 0)
+    wrong = dict.fromkeys(range(15), 0)
+    for batch in open_stream("cifar10-c", chosen.plan, tmp_path).batches(4):
+        if batch.reset:
+            adapted = adapt(load_network("tiny"), "rectified_tema")
+        predicted = adapted(batch.images).argmax(1)
+        for part, label, guess in zip(batch.parts, batch.labels, predicted, strict=True):
+            images[int(part)] += 1
+            wrong[int(part)] += int(label != guess)
+    assert [part.images for part in record.parts] == list(images.values())
+    assert [part.wrong for part in record.parts] == list(wrong.values())
+    assert record.error == pytest.approx(100 * sum(wrong.values()) / (15 * 7))
+
+
+class Listener(Source):
+    """Keeps what it is called with."""
+
+    name = "listener"
+    heard: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # noqa: RUF012 - read by the test
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.heard.append((args, kwargs))
+        return super().forward(*args, **kwargs)
+
+
+@pytest.mark.usefixtures("world")
+def test_a_method_is_given_images_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "listener", Listener)
+    (job,) = make_jobs([experiment("listener", images=2)], tmp_path)
+    evaluate(job, tmp_path)
+    assert len(Listener.heard) == 15
+    for args, kwargs in Listener.heard:
+        assert not kwargs
+        (images,) = args
+        assert type(images) is torch.Tensor
+        assert images.shape == (2, 3, 32, 32)
+        assert not vars(images)
+
+
+@pytest.mark.usefixtures("world")
+def test_a_record_says_what_it_cost_and_what_ran(tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("rectified_tema", batch_size=1)], tmp_path)
+    record = evaluate(job, tmp_path)
+    assert record.cost is not None
+    assert record.cost > 1
+    assert record.seconds is not None
+    assert record.method_seconds is not None
+    assert 0 < record.method_seconds < record.seconds
+    assert record.peak_memory is not None
+    assert 50 < record.peak_memory < 20_000
+    assert record.torch == torch.__version__
+    assert record.device == "cpu"
+    assert record.key == job.key
+    assert len(record.course) == 150
+    seen = [images for images, _ in record.course]
+    assert seen == list(range(1, 151))
+    mean = sum(error for _, error in record.course) / 150
+    assert mean == pytest.approx(record.error)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7, 199, 200, 201, 1000, 4321])
+def test_the_course_has_at_most_two_hundred_points_and_covers_the_stream(batches: int) -> None:
+    tally, flags = Tally.start(batches, 2), np.random.default_rng(0).integers(0, 2, (batches, 3))
+    for row in flags:
+        tally.count([0, 1, 0], [bool(flag) for flag in row])
+    assert min(batches, POINTS // 2) <= len(tally.course) <= POINTS
+    assert tally.course[-1][0] == 3 * batches
+    steps = np.diff([0, *(seen for seen, _ in tally.course)])
+    wrong = sum(step * error / 100 for step, (_, error) in zip(steps, tally.course, strict=True))
+    assert wrong == pytest.approx(flags.sum())
+    assert tally.images == [2 * batches, batches]
+    assert tally.wrong == [flags[:, [0, 2]].sum(), flags[:, 1].sum()]
+    timed = [number for number in range(batches) if tally.is_timed(number)]
+    assert len(timed) <= max(5, batches / 30)
+    assert (len(timed) >= min(3, batches - 1)) or batches < 3
+
+
+@pytest.mark.usefixtures("world")
+def test_settings_seeds_and_the_training_batch_reach_the_method() -> None:
+    network = load_network("tiny")
+    adapted = adapt_for(experiment(settings={"momentum": 0.3}), network)
+    assert adapted.settings.momentum == 0.3
+    assert adapted.settings.source_batch_size == 128
+    for name, method in METHODS.items():
+        if "seed" in method.settings_type.__dataclass_fields__:
+            assert adapt_for(experiment(name, seed=7), network).settings.seed == 7
+
+
+@pytest.mark.usefixtures("world")
+def test_other_weights_are_another_job_of_the_same_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = make_jobs([experiment()], tmp_path)
+    write_world(tmp_path / "other", images=10)
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "other"))
+    (same,) = make_jobs([experiment()], tmp_path)
+    assert same == first
+    network = load_network("tiny")
+    before = checksum(network)
+    next(network.parameters()).data.view(-1)[0] += 1e-3
+    assert checksum(network) != before
+    (tmp_path / "other" / "networks" / "tiny.safetensors").write_bytes(b"")
+    with pytest.raises(NetworkError):
+        make_jobs([experiment()], tmp_path)
+
+
+class PowerCutError(Exception):
+    """Ends a run in the middle."""
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [(method, "reset_each_shift") for method in METHODS]
+    + [("rectified_tema", setting) for setting in ("continual", "mixed", "episodic")],
+)
+def test_a_run_goes_on_inside_and_ends_with_the_same_figures(
+    method: str, setting: str, tmp_path: Path
+) -> None:
+    """Stopped at several batches, each time after a state older than the stop was saved."""
+    (job,) = make_jobs([experiment(method, setting, images=5, batch_size=3)], tmp_path)
+    whole = evaluate(job, tmp_path / "whole")
+    for stop in (1, 5, 6, 20):
+
+        def cut(tally: Tally, stop: int = stop) -> None:
+            if tally.batches == stop:
+                raise PowerCutError
+
+        with pytest.raises(PowerCutError):
+            evaluate(job, tmp_path / "cut", cut, save_every=0)
+    resumed = evaluate(job, tmp_path / "cut", save_every=0)
+    assert figures(resumed) == figures(whole)
+    assert resumed.resumed == 3  # nothing was saved before the first batch
+    assert state_file(job.key, tmp_path / "cut").exists()
+
+
+@pytest.mark.usefixtures("world")
+def test_what_another_version_has_begun_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = make_jobs([experiment(images=2)], tmp_path)
+    evaluate(job, tmp_path, save_every=0)
+    assert evaluate(job, tmp_path).resumed == 1
+    older = {**versions(), "torch": "2.0.0"}
+    monkeypatch.setattr("realistic_tta.benchmark.unfinished.versions", lambda: older)
+    assert evaluate(job, tmp_path).resumed == 0
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from bench_subjects import TINY, experiment
+from realistic_tta.benchmark.runner import evaluate, make_jobs
+from realistic_tta.networks.catalogue import NETWORKS
+NETWORKS["tiny"] = TINY
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+(job,) = make_jobs([experiment("rectified_tema", "reset_each_shift", batch_size=1)], folder)
+record = evaluate(job, folder, lambda tally: print(tally.batches, flush=True), save_every=0.0)
+(folder / "record.json").write_text(record.to_json())
+"""
+
+
+def test_killed_at_random_moments_it_ends_as_if_nothing_had_been(
+    world: Path, tmp_path: Path
+) -> None:
+    """SIGKILL, several times in a row, in real processes."""
+    chosen = experiment("rectified_tema", "reset_each_shift", batch_size=1)
+    (job,) = make_jobs([chosen], tmp_path)
+    whole = evaluate(job, tmp_path / "whole")
+    chance, kills = random.Random(0), 4  # noqa: S311 - moments to kill at
+    env = {"RTTA_DATA": str(world), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    for attempt in range(kills + 1):
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:  # noqa: S603 - our own program
+            assert process.stdout is not None
+            started = process.stdout.readline()
+            if attempt < kills:
+                for _ in range(chance.randrange(25)):
+                    process.stdout.readline()
+                time.sleep(chance.random() / 50)
+                process.kill()
+            process.stdout.read()
+        assert attempt == 0 or int(started) > 1, "it began anew"
+        assert (tmp_path / "record.json").exists() == (attempt == kills)
+    resumed = type(whole).from_json((tmp_path / "record.json").read_text())
+    assert figures(resumed) == figures(whole)
+    assert resumed.resumed == kills

@@ -1,0 +1,165 @@
+"""Orderings against their definitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.errors import SettingError
+from realistic_tta.streams.orderings import (
+    Indices,
+    Loader,
+    choose,
+    dirichlet_chunks,
+    one_severity,
+    sort_by_label,
+    up_and_down,
+)
+from realistic_tta.streams.settings import SETTINGS, StreamPlan
+
+LABELS = np.random.default_rng(0).integers(0, 10, 400)
+
+
+def plan_of(setting: str, **how: object) -> StreamPlan:
+    return StreamPlan(setting, **how)  # type: ignore[arg-type]
+
+
+def loaders_of(plan: StreamPlan, labels: Indices = LABELS) -> list[Loader]:
+    return plan.loaders(labels, len(SETTINGS[plan.setting].parts(CORRUPTIONS)))
+
+
+def runs(labels: Indices) -> int:
+    return 1 + int(np.count_nonzero(np.diff(labels)))
+
+
+@pytest.mark.parametrize("images", [None, 7])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_image_comes_exactly_once_in_every_part(setting: str, images: int | None) -> None:
+    plan = plan_of(setting, images=images)
+    parts = SETTINGS[setting].parts(CORRUPTIONS)
+    shown = Counter(
+        (int(part), int(image))
+        for loader in loaders_of(plan)
+        for part, image in zip(loader.parts, loader.images, strict=True)
+    )
+    chosen = np.random.default_rng(1).permutation(len(LABELS))[:images]
+    assert shown == Counter({(part, int(i)): 1 for part in range(len(parts)) for i in chosen})
+
+
+@pytest.mark.parametrize("setting", ["continual", "reset_each_shift", "episodic"])
+def test_corruptions_come_in_the_order_of_the_tables_with_one_permutation(setting: str) -> None:
+    loaders = loaders_of(plan_of(setting))
+    assert [set(loader.parts.tolist()) for loader in loaders] == [{part} for part in range(15)]
+    for loader in loaders:
+        assert loader.images.tolist() == loaders[0].images.tolist()
+    assert loaders[0].images.tolist() != sorted(loaders[0].images)
+
+
+def test_file_order_is_the_order_of_the_file() -> None:
+    for loader in loaders_of(plan_of("continual", order="file")):
+        assert loader.images.tolist() == list(range(len(LABELS)))
+
+
+def test_gradual_goes_up_and_down_through_the_severities() -> None:
+    parts = up_and_down(CORRUPTIONS)
+    assert len(parts) == 135
+    for number, corruption in enumerate(CORRUPTIONS):
+        nine = parts[9 * number : 9 * number + 9]
+        assert {part.corruption for part in nine} == {corruption}
+        assert [part.severity for part in nine] == [1, 2, 3, 4, 5, 4, 3, 2, 1]
+    assert len(loaders_of(plan_of("gradual"))) == 135
+    assert one_severity(CORRUPTIONS) == tuple(part for part in parts if part.severity == 5)
+
+
+def test_mixed_is_uniform_over_the_corruptions_all_along() -> None:
+    """In every tenth of the stream each corruption has its fifteenth, within chance."""
+    (loader,) = loaders_of(plan_of("mixed"))
+    for tenth in np.split(loader.parts, 10):
+        counts = np.bincount(tenth, minlength=15)
+        expected = len(tenth) / 15
+        deviation = np.sqrt(expected * (14 / 15))
+        assert np.abs(counts - expected).max() < 4.5 * deviation
+    assert np.abs(np.corrcoef(loader.parts, loader.images)[0, 1]) < 0.05
+    assert np.abs(np.corrcoef(loader.parts[1:], loader.parts[:-1])[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize("setting", ["correlated", "gradual_correlated", "mixed_correlated"])
+def test_sorted_streams_show_each_class_in_one_run(setting: str) -> None:
+    for loader in loaders_of(plan_of(setting)):
+        assert runs(LABELS[loader.images]) == 10
+    if setting == "mixed_correlated":  # inside a run the corruptions still mix
+        (loader,) = loaders_of(plan_of(setting))
+        first = loader.parts[LABELS[loader.images] == 0]
+        assert runs(first) > 0.8 * len(first)
+
+
+def test_smaller_delta_is_more_correlated() -> None:
+    """Fewer runs; towards 0 a class stays in one chunk, towards infinity it is in all ten."""
+    counts = [
+        np.mean([runs(LABELS[dirichlet_chunks(LABELS, delta, seed)]) for seed in range(20)])
+        for delta in (0.001, 0.1, 1.0, 1000.0)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < 12
+    assert counts[-1] > 80
+
+
+def test_streams_are_the_same_for_one_seed_and_others_for_another() -> None:
+    for setting in SETTINGS:
+        delta = 0.1 if SETTINGS[setting].correlated else None
+        first, again, other = (
+            [
+                (loader.parts.tolist(), loader.images.tolist())
+                for loader in loaders_of(plan_of(setting, seed=seed, delta=delta))
+            ]
+            for seed in (1, 1, 2)
+        )
+        assert first == again
+        assert first != other
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.floats(1e-4, 1e4), st.integers(0))
+def test_chunks_lose_and_repeat_nothing(labels: list[int], delta: float, seed: int) -> None:
+    order = dirichlet_chunks(np.array(labels), delta, seed)
+    assert sorted(order) == list(range(len(labels)))
+    assert sorted(sort_by_label(np.array(labels))) == list(range(len(labels)))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(0))
+def test_a_smaller_choice_is_the_same_images_in_both_orders(
+    available: int, images: int, seed: int
+) -> None:
+    shuffled = choose(available, images, seed, shuffle=True)
+    in_order = choose(available, images, seed, shuffle=False)
+    assert sorted(shuffled) == in_order.tolist()
+    assert len(in_order) == min(available, images)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"setting": "continaul"}, 'unknown setting "continaul"; did you mean "continual"?'),
+        ({"order": "random"}, 'unknown order "random"'),
+        ({"seed": -1}, "seed is -1; expected a whole number of 0 or more"),
+        ({"images": 0}, "images is 0; expected a whole number of 1 or more"),
+        ({"setting": "mixed", "order": "file"}, 'order "file" cannot be'),
+        ({"delta": 0.1}, "continual takes no delta; these do: correlated, mixed_correlated"),
+        ({"setting": "correlated", "delta": 0}, "delta is 0; expected a number above 0"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(how: dict[str, object], told: str) -> None:
+    with pytest.raises(SettingError) as error:
+        StreamPlan(**how)  # type: ignore[arg-type]
+    assert told in str(error.value)
+
+
+def test_more_images_than_there_are_is_refused() -> None:
+    with pytest.raises(SettingError, match="images is 401; expected at most 400"):
+        loaders_of(plan_of("continual", images=401))
