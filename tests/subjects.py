@@ -102,6 +102,24 @@ def stream(sizes: list[int], make: Callable[..., Tensor] = images, **how: int) -
     return [make(size, seed, **how) for seed, size in enumerate(sizes)]
 
 
+@contextmanager
+def interrupted_after(passes: int, network: nn.Module) -> Iterator[None]:
+    """While the context lasts, the network's forward is interrupted after so many whole ones."""
+    left = passes
+
+    def interrupt(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    hook = network.register_forward_hook(interrupt)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def snapshot(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 

@@ -6,7 +6,17 @@ import copy
 
 import pytest
 import torch
-from subjects import convolutional, images, on_cpu, same, signal, signals, snapshot, stream
+from subjects import (
+    convolutional,
+    images,
+    interrupted_after,
+    on_cpu,
+    same,
+    signal,
+    signals,
+    snapshot,
+    stream,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -139,19 +149,10 @@ def test_the_frozen_copy_predicts_what_the_method_just_did() -> None:
 def test_a_failure_in_any_pass_changes_nothing(passes: int) -> None:
     adapted = adapt(convolutional(), "adacontrast", queue_size=9)
     adapted(images(4))
-    before, left = snapshot(adapted), passes
-
-    def fail(*_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-
-    hook = adapted.network.register_forward_hook(fail)
-    with pytest.raises(KeyboardInterrupt):
+    before = snapshot(adapted)
+    with interrupted_after(passes, adapted.network), pytest.raises(KeyboardInterrupt):
         adapted(images(4, seed=1))
     assert same(before, snapshot(adapted))
-    hook.remove()
     adapted(images(4, seed=1))
     assert not same(before, snapshot(adapted))
 

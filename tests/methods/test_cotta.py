@@ -9,6 +9,7 @@ import torch
 from subjects import (
     convolutional,
     images,
+    interrupted_after,
     on_cpu,
     randomize,
     same,
@@ -113,19 +114,10 @@ def test_views_are_looked_at_only_where_the_source_is_unsure() -> None:
 def test_a_failure_in_any_pass_changes_nothing(passes: int) -> None:
     adapted = adapt(convolutional(), "cotta", views=3)
     adapted(images(4))
-    before, left = snapshot(adapted), passes
-
-    def fail(*_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-
-    hook = adapted.network.register_forward_hook(fail)
-    with pytest.raises(KeyboardInterrupt):
+    before = snapshot(adapted)
+    with interrupted_after(passes, adapted.network), pytest.raises(KeyboardInterrupt):
         adapted(images(4, seed=1))
     assert same(before, snapshot(adapted))
-    hook.remove()
     adapted(images(4, seed=1))
     assert not same(before, snapshot(adapted))
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from realistic_tta.benchmark.estimate import LAUNCH, PASSES
 from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CORRUPTIONS
 from realistic_tta.datasets.generate import generate
 from realistic_tta.datasets.images import Images
@@ -26,8 +27,6 @@ from realistic_tta.networks.checkpoints import load_network
 
 NETWORK = "cifar10"
 TRAINING_BATCH = 128
-LAUNCH = 4  # a pass costs about as much as this many images, besides the images themselves
-PASSES = {"rectified_tema": 2, "tent": 3, "eta": 3, "sar": 5, "cotta": 45, "adacontrast": 10}
 
 
 @dataclass(frozen=True)
