@@ -111,7 +111,10 @@ def table(name: str, network: nn.Module, arguments: argparse.Namespace, store: S
     damaged = open_imagenet_c(arguments.corrupted, corruptions=CORRUPTIONS)
     order = np.random.default_rng(0).permutation(len(clean))[: arguments.images]
     at = f"{name}, {len(order)} photographs"
-    whole = store.get(f"{at}, clean", lambda: error(network, clean, order, 64))
+    whole = store.get(
+        f"{name}, {len(clean)} photographs, clean",
+        lambda: error(network, clean, np.arange(len(clean)), 64),
+    )
     rows = []
     for method, settings in {"source": {}, **METHODS}.items():
         for size in BATCH_SIZES if settings else BATCH_SIZES[:1]:
@@ -127,7 +130,7 @@ def table(name: str, network: nn.Module, arguments: argparse.Namespace, store: S
             figures.append(sum(figures) / len(figures))
             columns = " | ".join(f"{figure:.1f}" for figure in figures)
             rows.append(f"| `{method}` | {size if settings else 'any'} | {columns} |")
-    print(f"\n**{at}**: {whole:.1f} % wrong on clean ones\n")
+    print(f"\n**{at}** ({len(clean)} clean ones: {whole:.1f} % wrong)\n")
     print(f"| method | images at once | {' | '.join(CORRUPTIONS)} | mean |")
     print("|---|---|" + (len(CORRUPTIONS) + 1) * "---|")
     print("\n".join(rows))
