@@ -14,8 +14,8 @@ from rich.text import Text
 from realistic_tta.benchmark.engines import Died, Event, Finished
 from realistic_tta.benchmark.runner import Job
 
-from .bench import in_words
 from .bench_board import Board
+from .bench_run import in_words
 
 
 def display(board: Board, events: Iterable[Event]) -> None:

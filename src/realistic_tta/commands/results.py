@@ -13,7 +13,7 @@ from typing import Any
 from realistic_tta.exports import latest, pivot, to_csv, write_parquet
 from realistic_tta.results import Record, Results, write_whole
 
-from .bench import OUT
+from .bench_run import OUT
 
 FILTERS: dict[str, Any] = {
     "setting": str,
