@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from realistic_tta.errors import SettingError, unknown
-from realistic_tta.methods.catalogue import METHODS
+from realistic_tta.methods.catalogue import METHODS, preset_settings
 from realistic_tta.networks.catalogue import find as find_network
 from realistic_tta.streams.manifest import short_hash
 from realistic_tta.streams.settings import SETTINGS, StreamPlan
@@ -28,7 +28,8 @@ EMBEDDED = "embedded"  # the package's own network for the data set
 class Experiment:
     """A method on a network, on a stream, at a batch size.
 
-    settings: the method's own, where they differ from its defaults.
+    settings: the method's own, where they differ from its defaults; "preset" names a published set
+        of them, as in `adapt`.
     seed: of the stream's order, and of the method's draws where it has any.
     images, order, delta: as StreamPlan says.
     """
@@ -80,10 +81,12 @@ class Experiment:
 def _check_settings(method: str, settings: Mapping[str, Any]) -> None:
     settings_type = METHODS[method].settings_type
     taken = {each.name for each in dataclasses.fields(settings_type)}
-    for name in settings:
+    given = {name: value for name, value in settings.items() if name != "preset"}
+    for name in given:
         if name not in taken:
-            raise SettingError(f"{method}: {unknown('setting', name, taken)}")
-    settings_type(**settings)  # raises for a value that cannot be
+            raise SettingError(f"{method}: {unknown('setting', name, {*taken, 'preset'})}")
+    chosen = preset_settings(method, settings.get("preset"))
+    settings_type(**chosen | given)  # raises for a value that cannot be
 
 
 AXES: dict[str, Any] = {  # what a grid may name, and what it is if not named
