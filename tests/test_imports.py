@@ -34,7 +34,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "demo": {"numpy", "matplotlib", "rich"},
 }
 # Packages that a part may import inside a function, for those who use what needs them.
-MAY_IMPORT_LATE: dict[str, set[str]] = {"networks": {"safetensors"}, "exports": {"pandas"}}
+MAY_IMPORT_LATE: dict[str, set[str]] = {
+    "networks": {"safetensors"},
+    "exports": {"pandas"},
+    "benchmark": {"yaml"},
+}
 NO_TORCH = {"results", "exports"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 

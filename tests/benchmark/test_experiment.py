@@ -3,14 +3,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from subjects import residual
 
 from realistic_tta import METHODS
 from realistic_tta.benchmark.experiment import Experiment, grid, read_grid
+from realistic_tta.benchmark.runner import adapt_for
 from realistic_tta.errors import SettingError
+from realistic_tta.methods.eta import EtaSettings
 
 BASE: dict[str, Any] = {
     "network": "cifar10",
@@ -111,12 +115,77 @@ def test_a_grid_can_come_from_a_file(tmp_path: Path) -> None:
     }
 
 
+YAML = """
+data: cifar100-c
+method: [tema, tbn]
+batch_size: [16, 1]
+images: 50
+settings:
+  tema:
+    momentum: 0.05
+"""
+
+
+@pytest.mark.parametrize("ending", ["yaml", "yml"])
+def test_yaml_and_toml_say_the_same(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "grid.toml").write_text(TOML)
+    (tmp_path / f"grid.{ending}").write_text(YAML)
+    assert read_grid(tmp_path / f"grid.{ending}") == read_grid(tmp_path / "grid.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("methods: 3", 'unknown axis "methods"; did you mean "method"?'),
+        ("3: 3", 'unknown axis "3"'),
+        ("a: [", "grid.yaml: no YAML"),
+        ("settings: 1", "settings are 1; expected names and values under each method's name"),
+        ("settings: {tema: 0.1}", "expected names and values under each method's name"),
+        ("- tema", r"grid.yaml holds \['tema'\]; expected axes such as batch_size: \[4, 1\]"),
+        ("", "grid.yaml holds None; expected axes"),
+        ("!!python/object/apply:os.getcwd []", "grid.yaml: no YAML"),
+    ],
+)
+def test_yaml_that_holds_no_grid_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(SettingError, match=told):
+        read_grid(tmp_path / "grid.yaml")
+
+
+def test_without_pyyaml_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "grid.yaml").write_text(YAML)
+    with pytest.raises(SettingError, match=r"needs the package pyyaml; pip install"):
+        read_grid(tmp_path / "grid.yaml")
+
+
+@pytest.mark.parametrize("ending", ["toml", "yaml"])
+def test_a_grid_that_cannot_be_read_is_named(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"grid.{ending}"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match=f"grid.{ending}: no grid in TOML or YAML can be read"):
+        read_grid(path)
+
+
+def test_a_preset_is_a_setting_of_an_experiment() -> None:
+    chosen = Experiment(**BASE | {"method": "eta", "settings": {"preset": "imagenet_c"}})
+    adapted = adapt_for(chosen, residual())
+    assert isinstance(adapted.settings, EtaSettings)
+    assert adapted.settings.margin == 0.05
+    with pytest.raises(SettingError, match='did you mean "imagenet_c"'):
+        Experiment(**BASE | {"method": "eta", "settings": {"preset": "imagenet"}})
+    with pytest.raises(SettingError, match="tema has no presets"):
+        Experiment(**BASE | {"settings": {"preset": "imagenet_c"}})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("methods = 3", 'unknown axis "methods"; did you mean "method"?'),
         ("a = ", "no TOML"),
-        ("settings = 1", r"expected \[settings.METHOD\] tables"),
+        ("settings = 1", "settings are 1; expected names and values under each method's name"),
         ("method = []", "method is an empty list"),
         ("[settings.tmea]\nmomentum = 1", 'did you mean "tema"'),
         ("batch_size = 0", "batch size is 0"),

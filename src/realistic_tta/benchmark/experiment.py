@@ -144,17 +144,43 @@ def _experiment(chosen: dict[str, Any], settings: Mapping[str, Any]) -> Experime
 
 
 def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The axes and the methods' settings in a TOML file, for `grid`."""
+    """The axes and the methods' settings in a TOML or YAML file, for `grid`."""
     try:
-        found = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
-        raise SettingError(f"{path}: no such file; expected a grid in TOML") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path}: no TOML: {error}") from error
+        raise SettingError(f"{path}: no such file; expected a grid in TOML or YAML") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: no grid in TOML or YAML can be read: {error}") from error
+    found = _yaml(text, path) if path.suffix in (".yaml", ".yml") else _toml(text, path)
     settings = found.pop("settings", {})
     if not isinstance(settings, dict) or not all(isinstance(v, dict) for v in settings.values()):
-        raise SettingError(f"{path}: settings are {settings!r}; expected [settings.METHOD] tables")
+        raise SettingError(
+            f"{path}: settings are {settings!r}; expected names and values under each method's name"
+        )
     for name in found:
         if name not in AXES:
-            raise SettingError(f"{path}: {unknown('axis', name, AXES)}")
+            raise SettingError(f"{path}: {unknown('axis', str(name), AXES)}")
     return found, settings
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path}: no TOML: {error}") from error
+
+
+def _yaml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        import yaml  # noqa: PLC0415 - only these files need it
+    except ImportError as error:
+        raise SettingError(
+            f"{path} needs the package pyyaml; pip install 'realistic-tta[bench]' brings it"
+        ) from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path}: no YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingError(f"{path} holds {found!r:.60}; expected axes such as batch_size: [4, 1]")
+    return found

@@ -34,7 +34,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     axes.add_argument("--images", metavar="N", help="of every corruption; default: all")
     axes.add_argument("--order", help="shuffled (default, the reference framework) or file")
     axes.add_argument("--delta", help="of correlated settings: Dirichlet; default: sorted by label")
-    axes.add_argument("--file", type=Path, metavar="TOML", help="a grid; options above win over it")
+    axes.add_argument("--file", type=Path, help="a grid in TOML or YAML; options above win over it")
     add_run_options(bench)
     bench.set_defaults(run=_bench)
 
