@@ -14,6 +14,7 @@ from rich.console import Console
 
 from realistic_tta import METHODS
 from realistic_tta.benchmark.experiment import grid, read_grid
+from realistic_tta.benchmark.paper_tables import TABLES
 from realistic_tta.cli import main
 from realistic_tta.demo.display import results
 from realistic_tta.demo.experiment import Cell, Setup
@@ -85,9 +86,16 @@ def test_readme_lists_the_methods() -> None:
 def test_every_setting_is_described_and_the_grid_shown_is_one(tmp_path: Path) -> None:
     text = (ROOT / "docs/benchmark.md").read_text()
     assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(SETTINGS)
-    (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    (tmp_path / "grid.toml").write_text(shown)
+    shown = dict(re.findall(r"```(toml|yaml)\n(.*?)```", text, flags=re.DOTALL))
+    for ending, content in shown.items():
+        (tmp_path / f"grid.{ending}").write_text(content)
     assert len(grid(*read_grid(tmp_path / "grid.toml"))) == 2 * 2 * 3 * 3 * 3
+    assert read_grid(tmp_path / "grid.yaml") == read_grid(tmp_path / "grid.toml")
+
+
+def test_every_table_of_the_paper_is_described() -> None:
+    text = (ROOT / "docs/reproduce.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(TABLES)
 
 
 def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,10 +189,14 @@ def test_without_pandas_the_error_says_how_to_get_it(
         write_parquet([record()], tmp_path / "x.parquet")
 
 
-def test_a_frame_has_the_rows(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = to_frame([record("a"), record("b")])
+def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None:
+    import pandas as pd
+
+    records = [record("a"), record("b", status="failed", message="boom", error=None, parts=())]
+    frame = to_frame(records)
     assert frame["key"].tolist() == ["a", "b"]
-    pytest.importorskip("pyarrow")
-    write_parquet([record("a")], tmp_path / "x.parquet")
-    assert pandas.read_parquet(tmp_path / "x.parquet")["error"].tolist() == [37.5]
+    assert frame["error_fog"].tolist()[0] == 25
+    write_parquet(records, tmp_path / "x.parquet")
+    read = pd.read_parquet(tmp_path / "x.parquet")
+    assert read["error"].tolist()[0] == 37.5
+    pd.testing.assert_frame_equal(read, frame)
