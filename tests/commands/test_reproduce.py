@@ -73,18 +73,22 @@ def test_a_table_is_run_and_stands_beside_the_papers(
         for section in ("measured", "paper", "difference")
         for label in ("Baseline", "Ours")
     ]
-    assert "left out: CIFAR-100-C: cifar100-c is not on disk" in told
-    assert "left out: ImageNet-C: no network for it comes with the package" in told
     assert "Baseline is source, Ours is rectified_tema." in told
     assert "A slip of the paper, CIFAR-10-C: Baseline at 2" in told
     assert "ImageNet-C: the averages" not in told, "slips of blocks that are not shown"
     above, below = told.split("CIFAR-10-C, error in percent")
-    assert WARNING in above
-    assert WARNING in below
+    for side in (above, below):
+        assert WARNING in side
+        assert "left out: CIFAR-100-C: cifar100-c is not on disk" in side
+        assert "left out: ImageNet-C: no network for it comes with the package" in side
 
     again = told_by(capsys, "ablation", *WORDS, "--out", tmp_path)
     assert "2 of 2 done, 0 running, 0 left: these are not run again" in again
     assert table_rows(again) == rows
+
+    document = told_by(capsys, "ablation", *WORDS, "--out", tmp_path, "--markdown")
+    assert f"| measured | TF | Ours | **{ours:.2f}** | **{ours:.2f}** |" in document
+    assert document.count("\n**NOT COMPARABLE with the paper: network cifar10") == 2
 
 
 def test_records_of_bench_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

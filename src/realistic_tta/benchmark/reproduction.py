@@ -21,7 +21,6 @@ from .data import IN_PACKAGE, find_data, on_disk
 from .experiment import EMBEDDED, Experiment
 from .paper_tables import NETWORKS, Block, PaperTable, Row
 
-QUICK_SIZES = (200, 16, 1)
 QUICK_IMAGES = 200  # of a corruption, all its severities together
 
 
@@ -154,6 +153,15 @@ def choose_rows(table: PaperTable, methods: Sequence[str] | None) -> list[Row]:
         if name not in table.methods:
             raise SettingError(unknown(f"method in {table.name}", name, table.methods))
     return [row for row in table.rows if methods is None or row.method in methods]
+
+
+def quick_sizes(block: Block) -> list[int]:
+    """The block's largest batch size, 16 and 1.
+
+    >>> quick_sizes(Block("ImageNet-C", "imagenet-c", "continual", (64, 16, 4, 2, 1)))
+    [64, 16, 1]
+    """
+    return [block.batch_sizes[0], 16, 1]
 
 
 def quick_images(setting: str) -> int:

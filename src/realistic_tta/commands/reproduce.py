@@ -77,12 +77,11 @@ class Reproduction:
 
     def sizes_of(self, subject: Subject) -> list[int]:
         """The columns of a block: what was asked for, else the paper's, or few of them."""
-        from realistic_tta.benchmark.reproduction import QUICK_SIZES
+        from realistic_tta.benchmark.reproduction import quick_sizes
 
         if self.given_sizes:
             return sorted(set(self.given_sizes), reverse=True)
-        sizes = subject.block.batch_sizes
-        return [size for size in sizes if not self.quick or size in QUICK_SIZES]
+        return quick_sizes(subject.block) if self.quick else list(subject.block.batch_sizes)
 
     def images_of(self, subject: Subject) -> int | None:
         """How many of each part; None for all."""
@@ -106,8 +105,11 @@ class Reproduction:
             how += f", {images} of each corruption and severity" if images else ""
             lines.append(f"{subject.block.title}: {how}")
             lines += self._shortened(subject, images)
-        lines += [f"left out: {reason}" for reason in self.left_out]
-        return [*lines, *self.warning()]
+        return [*lines, *self.not_run(), *self.warning()]
+
+    def not_run(self) -> list[str]:
+        """The blocks of the paper's table that are not in this one, and why."""
+        return [f"left out: {reason}" for reason in self.left_out]
 
     def _shortened(self, subject: Subject, images: int | None) -> list[str]:
         """A batch never reaches into the next corruption, unless they are mixed."""
@@ -141,17 +143,17 @@ class Reproduction:
 
     def show(self, records: Sequence[Record]) -> None:
         """The table, with the warning on both sides of it."""
-        from .reproduce_display import footnotes, markdown, print_rich, text
+        from .reproduce_display import footnotes, print_markdown, print_rich, print_text
 
         comparisons, warning = self.comparisons(records), self.warning()
-        below = [*footnotes(comparisons, records), *warning]
-        above = ["", self.table.title, *warning]
+        above = [self.table.title, *warning]
+        below = [*footnotes(comparisons, records), *self.not_run(), *warning]
         if self.markdown:
-            print("\n\n".join([*above[1:], *map(markdown, comparisons), *below]))
+            print_markdown(above, comparisons, below)
         elif sys.stdout.isatty():
             print_rich(above, comparisons, below)
         else:
-            print("\n".join([*above, *map(text, comparisons), "", *below]))
+            print_text(above, comparisons, below)
 
 
 def _given(arguments: argparse.Namespace, name: str) -> Any:

@@ -90,12 +90,27 @@ def markdown(comparison: Comparison) -> str:
     return f"**{comparison.block.title}**, error in percent\n\n" + "\n".join(lines)
 
 
+def print_text(
+    above: Sequence[str], comparisons: Sequence[Comparison], below: Sequence[str]
+) -> None:
+    """Into a file or a pipe."""
+    print("\n".join(["", *above, *map(text, comparisons), "", *below]))
+
+
+def print_markdown(
+    above: Sequence[str], comparisons: Sequence[Comparison], below: Sequence[str]
+) -> None:
+    """For a document: a paragraph a line, what is loud in bold."""
+    lines = [*above, *map(markdown, comparisons), *below]
+    print("\n" + "\n\n".join(f"**{x.strip('* ')}**" if x.startswith("***") else x for x in lines))
+
+
 def print_rich(
     above: Sequence[str], comparisons: Sequence[Comparison], below: Sequence[str]
 ) -> None:
     """On a terminal."""
     console = Console(highlight=False)
-    _print_lines(console, above)
+    _print_lines(console, ["", *above])
     for comparison in comparisons:
         console.print(rich_table(comparison))
     _print_lines(console, below)
