@@ -1,14 +1,15 @@
-"""`rtta bench`: methods x batch sizes x settings x data sets, on every core, resumable."""
+"""`rtta bench`: methods x batch sizes x settings x data sets, on every core or a Ray cluster."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from realistic_tta.benchmark.events import Event
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.runner import Job
     from realistic_tta.datasets.generate import Progress
@@ -46,13 +47,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--save-every", type=float, default=120, metavar="SECONDS", help="the state of each run"
     )
     bench.add_argument("--dry-run", action="store_true", help="list what would run, and how long")
+    where = bench.add_argument_group("where to run it")
+    where.add_argument(
+        "--engine", choices=["local", "ray"], default="local", help="this machine, or a Ray cluster"
+    )
+    where.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: auto")
+    where.add_argument(
+        "--gpus", type=float, metavar="SHARE", help="of each experiment on Ray, such as 0.25"
+    )
     bench.set_defaults(run=_bench)
 
 
 def _bench(arguments: argparse.Namespace) -> None:
     import torch
 
-    from realistic_tta.benchmark.engines import run_local
     from realistic_tta.benchmark.estimate import images_of, work
     from realistic_tta.benchmark.runner import make_jobs
     from realistic_tta.results import Results
@@ -63,6 +71,7 @@ def _bench(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     if arguments.workers < 1:
         raise ValueError(f"workers is {arguments.workers}; expected 1 or more")
+    run = _engine(arguments)
     experiments = _experiments(arguments)
     if arguments.dry_run:
         _dry_run(experiments, arguments)
@@ -75,9 +84,24 @@ def _bench(arguments: argparse.Namespace) -> None:
     done = [results.get(job.key) for job in jobs if results.done(job.key)]
     _tell_exchanged(jobs, results)
     board = Board(jobs, costs, done)
-    events = run_local(jobs, arguments.out, arguments.workers, save_every=arguments.save_every)
-    display(board, events)
+    display(board, run(jobs))
     _close(board, jobs, results)
+
+
+def _engine(arguments: argparse.Namespace) -> Callable[[Sequence[Job]], Iterator[Event]]:
+    """What runs the jobs. Called first: a cluster that is not there is told before the work."""
+    out, save_every = arguments.out, arguments.save_every
+    if arguments.engine == "ray":
+        from realistic_tta.benchmark.ray_engine import check_address, run_ray
+
+        address, gpus = arguments.address or "auto", arguments.gpus
+        check_address(address)
+        return lambda jobs: run_ray(jobs, out, address, gpus=gpus, save_every=save_every)
+    if arguments.address or arguments.gpus is not None:
+        raise ValueError("--address and --gpus are of a cluster; expected --engine ray with them")
+    from realistic_tta.benchmark.engines import run_local
+
+    return lambda jobs: run_local(jobs, out, arguments.workers, save_every=save_every)
 
 
 def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
