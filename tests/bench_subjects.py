@@ -152,3 +152,15 @@ def waits_for_a_word(
             time.sleep(0.02)
 
     return evaluate_tiny(job, folder, wait, save_every)
+
+
+def evaluate_by_word(pipe: Any, data: Path, job: Job, folder: Path) -> None:
+    """Tells every batch, saves after each, and goes on to the next when told to."""
+    os.environ["RTTA_DATA"] = str(data)
+    torch.set_num_threads(1)
+
+    def ask(tally: Tally) -> None:
+        pipe.send(tally.batches)
+        pipe.recv()
+
+    evaluate_tiny(job, folder, ask, save_every=0.0)
