@@ -11,7 +11,7 @@ demo: .venv/ready
 	$(BIN)/rtta demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: .venv/ready
 	$(BIN)/ruff check .

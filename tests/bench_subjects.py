@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,29 @@ def misbehaves(
     if job.experiment.method == "source":
         os._exit(3)
     return evaluate_tiny(job, folder, report, save_every)
+
+
+def waits_for_a_word(
+    job: Job, folder: Path, report: Callable[[Tally], None], save_every: float
+) -> Record:
+    """Leaves its process id, and after a few batches waits until there is a file `go`."""
+    (folder / f"process-{job.key}").write_text(str(os.getpid()))
+
+    def wait(tally: Tally) -> None:
+        report(tally)
+        while tally.batches == 5 and not (folder / "go").exists():
+            time.sleep(0.02)
+
+    return evaluate_tiny(job, folder, wait, save_every)
+
+
+def evaluate_by_word(pipe: Any, data: Path, job: Job, folder: Path) -> None:
+    """Tells every batch, saves after each, and goes on to the next when told to."""
+    os.environ["RTTA_DATA"] = str(data)
+    torch.set_num_threads(1)
+
+    def ask(tally: Tally) -> None:
+        pipe.send(tally.batches)
+        pipe.recv()
+
+    evaluate_tiny(job, folder, ask, save_every=0.0)

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from realistic_tta import __version__
-from realistic_tta.cli import main
+from realistic_tta.cli import EXTRAS, main
 
 MOMENTUM = ["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size"]
 
@@ -40,12 +42,39 @@ def test_bad_numbers_are_answered_and_the_exit_code_says_so(
     assert "batch_size is 0; expected a count of 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("cv2", ["corrupt", "cifar10", "--out", "nowhere"], "data"),
+        ("rich.console", ["bench", "--out", "nowhere"], "bench"),
+        ("ray", ["bench", "--engine", "ray", "--out", "nowhere"], "ray"),
+    ],
+)
 def test_a_missing_package_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str,
+    words: list[str],
+    extra: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "realistic_tta.datasets.cifar", None)
-    assert main(["corrupt", "cifar10", "--out", "nowhere"]) == 1
-    assert "pip install 'realistic-tta[demo]'" in capsys.readouterr().err
+    """In a process of its own, in which nothing has been imported yet."""
+    program = f"import sys; sys.modules[{package!r}] = None\nfrom realistic_tta.cli import main\n"
+    ran = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", f"{program}sys.exit(main({words!r}))"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    name, *_ = package.split(".")
+    assert ran.returncode == 1, ran.stderr
+    assert f"{name} is not installed; pip install 'realistic-tta[{extra}]'" in ran.stderr
+
+
+def test_every_package_of_an_extra_is_found_in_it() -> None:
+    """The advice names an extra that exists and brings the package."""
+    declared = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    extras = declared["project"]["optional-dependencies"]
+    sold_as = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
+    for package, extra in EXTRAS.items():
+        assert sold_as.get(package, package) in extras[extra]
 
 
 def test_an_interrupt_ends_quietly(

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "datasets": {"numpy", "PIL", "cv2", "scipy"},
     "streams": {"numpy"},
-    "benchmark": {"numpy"},
+    "benchmark": {"numpy", "ray"},
     "demo": {"numpy", "matplotlib", "rich"},
 }
 # Packages that a part may import inside a function, for those who use what needs them.
@@ -92,6 +92,19 @@ def test_what_may_be_imported_late_is_imported_inside_functions(part: str) -> No
             else:
                 continue
             assert not names & MAY_IMPORT_LATE[part], path.name
+
+
+def test_ray_is_imported_by_its_engine_alone() -> None:
+    """And that by whoever asks for it, when it runs."""
+    engine = "realistic_tta.benchmark.ray_engine"
+    for path in FILES:
+        names = imports_of(path)
+        if "ray" in names:
+            assert path.stem == "ray_engine"
+        if engine in names:
+            assert part_of(path) == "commands", path.name
+            top = ast.parse(path.read_text()).body
+            assert not any(isinstance(n, ast.ImportFrom) and n.module == engine for n in top)
 
 
 METHOD_MODULES = {"source", "batch_norm", "rectified_tema", "lame", "tent", "eta", "sar"}

@@ -9,6 +9,14 @@ from collections.abc import Sequence
 from .commands import bench, corrupt, data, demo, momentum, networks, reproduce, results, train
 
 COMMANDS = (demo, bench, reproduce, results, momentum, data, corrupt, networks, train)
+EXTRAS = {  # which of the package's extras brings what
+    **dict.fromkeys(("numpy", "cv2", "PIL", "safetensors", "scipy"), "data"),
+    **dict.fromkeys(("rich", "yaml"), "bench"),
+    **dict.fromkeys(("pandas", "pyarrow"), "results"),
+    "matplotlib": "demo",
+    "plotly": "report",
+    "ray": "ray",
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -39,15 +47,24 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"rtta: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(
-            f"rtta: {error.name} is not installed; pip install 'realistic-tta[demo]' brings it",
-            file=sys.stderr,
-        )
+        print(f"rtta: {_advice(error.name or str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("rtta: interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
     return 0
+
+
+def _advice(module: str) -> str:
+    """How to get what is missing.
+
+    >>> _advice("ray.exceptions")
+    "ray is not installed; pip install 'realistic-tta[ray]' brings it"
+    """
+    package, *_ = module.split(".")
+    extra = EXTRAS.get(package)
+    told = f"{package if extra else module} is not installed"
+    return f"{told}; pip install 'realistic-tta[{extra or 'demo'}]' brings it"
 
 
 if __name__ == "__main__":

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-import subprocess
+import signal
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bench_subjects import Guess, Oracle, experiment, figures, write_world
+from bench_subjects import Guess, Oracle, evaluate_by_word, experiment, figures, write_world
 
 from realistic_tta import METHODS, adapt
 from realistic_tta.benchmark.data import open_stream
@@ -212,44 +213,36 @@ def test_what_another_version_has_begun_is_begun_anew(
     assert evaluate(job, tmp_path).resumed == 0
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-import torch
-from bench_subjects import TINY, experiment
-from realistic_tta.benchmark.runner import evaluate, make_jobs
-from realistic_tta.networks.catalogue import NETWORKS
-NETWORKS["tiny"] = TINY
-torch.set_num_threads(1)
-folder = Path(sys.argv[1])
-(job,) = make_jobs([experiment("rectified_tema", "reset_each_shift", batch_size=1)], folder)
-record = evaluate(job, folder, lambda tally: print(tally.batches, flush=True), save_every=0.0)
-(folder / "record.json").write_text(record.to_json())
-"""
-
-
-def test_killed_at_random_moments_it_ends_as_if_nothing_had_been(
-    world: Path, tmp_path: Path
+def test_killed_ten_times_at_random_moments_it_ends_as_if_nothing_had_been(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL, several times in a row, in real processes."""
+    """SIGKILL, in real processes: in the middle of a save, of a batch, or between the two.
+
+    The processes are copies of one that has imported torch already, which alone takes seconds.
+    """
     chosen = experiment("rectified_tema", "reset_each_shift", batch_size=1)
     (job,) = make_jobs([chosen], tmp_path)
     whole = evaluate(job, tmp_path / "whole")
-    chance, kills = random.Random(0), 4  # noqa: S311 - moments to kill at
-    env = {"RTTA_DATA": str(world), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    for attempt in range(kills + 1):
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:  # noqa: S603 - our own program
-            assert process.stdout is not None
-            started = process.stdout.readline()
-            if attempt < kills:
-                for _ in range(chance.randrange(25)):
-                    process.stdout.readline()
-                time.sleep(chance.random() / 50)
-                process.kill()
-            process.stdout.read()
-        assert attempt == 0 or int(started) > 1, "it began anew"
-        assert (tmp_path / "record.json").exists() == (attempt == kills)
-    resumed = type(whole).from_json((tmp_path / "record.json").read_text())
+    chance, kills = random.Random(0), 10  # noqa: S311 - moments to kill at
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))  # else the import is given up in silence
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["bench_subjects"])
+    reached = 0
+    for _ in range(kills):
+        pipe, theirs = context.Pipe()
+        process = context.Process(target=evaluate_by_word, args=(theirs, world, job, tmp_path))
+        process.start()
+        begun = pipe.recv()
+        assert begun == 1 or reached - 1 <= begun <= reached + 1, "it did not go on where it was"
+        for _ in range(chance.randrange(2, 12)):
+            pipe.send("go on")
+            reached = pipe.recv()
+        pipe.send("go on")
+        time.sleep(chance.random() / 100)  # it saves, and predicts the next batch
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert reached > 40
+    resumed = evaluate(job, tmp_path)
     assert figures(resumed) == figures(whole)
     assert resumed.resumed == kills

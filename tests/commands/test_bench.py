@@ -22,7 +22,7 @@ from subjects import residual
 
 from realistic_tta import METHODS
 from realistic_tta.benchmark import data as benchmark_data
-from realistic_tta.benchmark.engines import Died, Event, Finished, Progress, Started
+from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.runner import Job, evaluate, failed
 from realistic_tta.cli import main
@@ -192,7 +192,7 @@ def test_the_board_knows_what_is_done_running_and_left(jobs: list[Job]) -> None:
     board.update(Progress(second, 5, 10, 20.0))
     assert board.share() == 0.5 * 30 / 40
     assert board.summary() == "0 of 2 done, 1 running, 1 left"
-    board.update(Died(second, -9))
+    board.update(Died(second, "exit code -9"))
     board.update(Finished(second, record(second.key, error=25.0)))
     board.update(Finished(first, failed(first, "boom")))
     assert board.share() == 1

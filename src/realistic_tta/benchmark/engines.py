@@ -1,8 +1,7 @@
-"""Runs many experiments on this machine's cores and tells what happens as it happens.
+"""Runs many experiments on this machine's cores and tells what happens as it happens (events.py).
 
-An engine is a function from jobs to events: whoever shows them need not know where the work is
-done. Every process has a pipe of its own. (A queue shared by all has a lock, and a worker that is
-killed while it holds it would stop the others.)
+Every process has a pipe of its own. (A queue shared by all has a lock, and a worker that is killed
+while it holds it would stop the others.)
 """
 
 from __future__ import annotations
@@ -10,63 +9,21 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
 
 from realistic_tta.datasets.generate import start_worker
 from realistic_tta.errors import ResultsError
-from realistic_tta.results import Record, Results
+from realistic_tta.results import Results
 
-from .runner import SAVE_EVERY, Job, evaluate, failed
-from .tally import Tally
+from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
+from .runner import SAVE_EVERY, Job, evaluate
 from .unfinished import state_file
-
-TELL_EVERY = 0.3  # seconds between two reports of one experiment
-RUNS = 3  # of an experiment whose process dies
-Evaluate = Callable[..., Record]
-
-
-@dataclass(frozen=True)
-class Started:
-    """A process has taken the job."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Batches done so far, and the error in percent over these."""
-
-    job: Job
-    batches: int
-    total: int
-    error: float
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The record has been written; its status says whether it is done or failed."""
-
-    job: Job
-    record: Record
-
-
-@dataclass(frozen=True)
-class Died:
-    """The process ended in the middle; the job is run again from its last saved state."""
-
-    job: Job
-    exit_code: int | None
-
-
-Event = Started | Progress | Finished | Died
 
 
 def run_local(
@@ -97,7 +54,8 @@ def run_local(
                 if isinstance(event, Died):
                     runs[event.job.key] += 1
                     if runs[event.job.key] == RUNS:
-                        event = _given_up(results, event)
+                        event = Finished(event.job, given_up(event))
+                        results.write(event.record)
                     else:
                         waiting.appendleft(event.job)
                 yield event
@@ -133,7 +91,7 @@ class _Worker:
         except (EOFError, OSError):
             self.job = None
             self.process.join()
-            return Died(job, self.process.exitcode)
+            return Died(job, _reason(self.process.exitcode))
         if isinstance(event, ResultsError):
             raise event
         if isinstance(event, Finished):
@@ -151,14 +109,15 @@ def _with_news(team: Sequence[_Worker]) -> list[_Worker]:
     return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
 
 
-def _given_up(results: Results, event: Died) -> Finished:
-    message = (
-        f"the process ended {RUNS} times in the middle, last with exit code {event.exit_code} "
-        "(-9: killed, perhaps for want of memory)"
+def _reason(exit_code: int | None) -> str:
+    """For people.
+
+    >>> _reason(3), _reason(-9)
+    ('exit code 3', 'exit code -9 (killed, perhaps for want of memory)')
+    """
+    return f"exit code {exit_code}" + (
+        " (killed, perhaps for want of memory)" if exit_code == -signal.SIGKILL else ""
     )
-    record = failed(event.job, message)
-    results.write(record)
-    return Finished(event.job, record)
 
 
 def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> None:
@@ -171,27 +130,9 @@ def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Non
         job: Job = pipe.recv()
         try:
             if not results.done(job.key):  # else it died after writing, before telling
-                results.write(_evaluate(job, pipe, folder, save_every, evaluate))
-        except ResultsError as error:  # nothing can be kept: no experiment would end otherwise
+                results.write(run_telling(job, folder, save_every, evaluate, pipe.send))
+        except ResultsError as error:
             pipe.send(error)
         else:
             state_file(job.key, folder).unlink(missing_ok=True)
             pipe.send(Finished(job, results.get(job.key)))
-
-
-def _evaluate(job: Job, pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Record:
-    told = 0.0
-
-    def tell(tally: Tally) -> None:
-        nonlocal told
-        now = monotonic()
-        if now - told >= TELL_EVERY:
-            told = now
-            pipe.send(Progress(job, tally.batches, tally.total, tally.error()))
-
-    try:
-        return evaluate(job, folder, tell, save_every)
-    except ResultsError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a method raises, the others go on
-        return failed(job, f"{type(error).__name__}: {error}")

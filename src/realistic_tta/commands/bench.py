@@ -1,4 +1,4 @@
-"""`rtta bench`: methods x batch sizes x settings x data sets, on every core, resumable."""
+"""`rtta bench`: methods x batch sizes x settings x data sets, on every core or a Ray cluster."""
 
 from __future__ import annotations
 

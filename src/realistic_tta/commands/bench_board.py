@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from realistic_tta.benchmark.engines import Died, Event, Finished, Progress, Started
+from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.runner import Job
 from realistic_tta.results import Record
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from realistic_tta.benchmark.engines import Died, Event, Finished
+from realistic_tta.benchmark.events import Died, Event, Finished
 from realistic_tta.benchmark.runner import Job
 
 from .bench_board import Board
@@ -36,9 +36,7 @@ def _lines(board: Board, events: Iterable[Event]) -> None:
             told = f"[{board.ended}/{len(board.jobs)}] {event.job.experiment.describe()}: "
             print(told + _outcome(event), flush=True)
         elif isinstance(event, Died):
-            print(
-                f"process ended ({event.exit_code}), run again: {event.job.experiment.describe()}"
-            )
+            print(f"process ended ({event.reason}), run again: {event.job.experiment.describe()}")
 
 
 def _outcome(event: Finished) -> str:

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from realistic_tta.benchmark.events import Event
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.runner import Job
     from realistic_tta.datasets.generate import Progress
     from realistic_tta.results import Record, Results
 
+    Engine = Callable[[Sequence[Job]], Iterator[Event]]
+
 OUT = Path("rtta-bench")
 
 
 def add_run_options(command: argparse.ArgumentParser) -> None:
-    """Where records go, and with how many processes."""
+    """Where records go, and what runs the experiments."""
     command.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     command.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     command.add_argument(
         "--save-every", type=float, default=120, metavar="SECONDS", help="the state of each run"
     )
     command.add_argument("--dry-run", action="store_true", help="list what would run, and how long")
+    where = command.add_argument_group("where to run it")
+    where.add_argument(
+        "--engine", choices=["local", "ray"], default="local", help="this machine, or a Ray cluster"
+    )
+    where.add_argument("--address", metavar="HOST:PORT", help="of the Ray cluster; default: auto")
+    where.add_argument(
+        "--gpus", type=float, metavar="SHARE", help="of each experiment on Ray, such as 0.25"
+    )
 
 
 def run(
@@ -41,16 +52,34 @@ def run(
     torch.set_num_threads(1)
     if arguments.workers < 1:
         raise ValueError(f"workers is {arguments.workers}; expected 1 or more")
+    engine = _engine(arguments)
     if arguments.dry_run:
         _dry_run(experiments, arguments)
         return
-    records = _run(experiments, arguments)
+    records = _run(experiments, arguments, engine)
     show(records)
     _close(records, arguments.out)
 
 
-def _run(experiments: Sequence[Experiment], arguments: argparse.Namespace) -> list[Record]:
+def _engine(arguments: argparse.Namespace) -> Engine:
+    """What runs the jobs. Called first: a cluster that is not there is told before the work."""
+    out, save_every = arguments.out, arguments.save_every
+    if arguments.engine == "ray":
+        from realistic_tta.benchmark.ray_engine import check_address, run_ray
+
+        address, gpus = arguments.address or "auto", arguments.gpus
+        check_address(address)
+        return lambda jobs: run_ray(jobs, out, address, gpus=gpus, save_every=save_every)
+    if arguments.address or arguments.gpus is not None:
+        raise ValueError("--address and --gpus are of a cluster; expected --engine ray with them")
     from realistic_tta.benchmark.engines import run_local
+
+    return lambda jobs: run_local(jobs, out, arguments.workers, save_every=save_every)
+
+
+def _run(
+    experiments: Sequence[Experiment], arguments: argparse.Namespace, engine: Engine
+) -> list[Record]:
     from realistic_tta.benchmark.estimate import images_of, work
     from realistic_tta.benchmark.runner import make_jobs
     from realistic_tta.results import Results
@@ -67,8 +96,7 @@ def _run(experiments: Sequence[Experiment], arguments: argparse.Namespace) -> li
     done = [results.get(job.key) for job in jobs if results.done(job.key)]
     _tell_exchanged(jobs, results)
     board = Board(jobs, costs, done)
-    events = run_local(jobs, arguments.out, arguments.workers, save_every=arguments.save_every)
-    display(board, events)
+    display(board, engine(jobs))
     wanted = {job.key for job in jobs}
     return in_order([record for record in results.read() if record.key in wanted])
 
