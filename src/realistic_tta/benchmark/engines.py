@@ -24,7 +24,7 @@ from realistic_tta.datasets.generate import start_worker
 from realistic_tta.errors import ResultsError
 from realistic_tta.results import Record, Results
 
-from .runner import SAVE_EVERY, Job, evaluate, failed
+from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 from .tally import Tally
 from .unfinished import state_file
 
@@ -82,7 +82,7 @@ def run_local(
     What is done already is not run again. Closing the iterator ends the workers.
     """
     results = Results(folder)
-    waiting = deque(job for job in jobs if not results.done(job.key))
+    waiting = deque(job for job in jobs if not is_done(job, results))
     runs: Counter[str] = Counter()
     start = (folder, save_every, evaluate)
     team = [_Worker(*start) for _ in range(min(workers, len(waiting)))]
@@ -170,7 +170,7 @@ def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Non
     while True:
         job: Job = pipe.recv()
         try:
-            if not results.done(job.key):  # else it died after writing, before telling
+            if not is_done(job, results):  # else it died after writing, before telling
                 results.write(_evaluate(job, pipe, folder, save_every, evaluate))
         except ResultsError as error:  # nothing can be kept: no experiment would end otherwise
             pipe.send(error)

@@ -39,11 +39,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     axes.add_argument("--images", metavar="N", help="of every corruption; default: all")
     axes.add_argument("--order", help="shuffled (default, the reference framework) or file")
     axes.add_argument("--delta", help="of correlated settings: Dirichlet; default: sorted by label")
+    axes.add_argument(
+        "--momentum", metavar="LIST", help="of tema and rectified_tema; default: auto, by Eq. 5"
+    )
     axes.add_argument("--file", type=Path, metavar="TOML", help="a grid; options above win over it")
     bench.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     bench.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     bench.add_argument(
         "--save-every", type=float, default=120, metavar="SECONDS", help="the state of each run"
+    )
+    bench.add_argument(
+        "--traces", action="store_true", help="keep what the layers did, for `rtta plot`"
     )
     bench.add_argument("--dry-run", action="store_true", help="list what would run, and how long")
     bench.set_defaults(run=_bench)
@@ -54,7 +60,7 @@ def _bench(arguments: argparse.Namespace) -> None:
 
     from realistic_tta.benchmark.engines import run_local
     from realistic_tta.benchmark.estimate import images_of, work
-    from realistic_tta.benchmark.runner import make_jobs
+    from realistic_tta.benchmark.runner import is_done, make_jobs
     from realistic_tta.results import Results
 
     from .bench_board import Board
@@ -69,10 +75,10 @@ def _bench(arguments: argparse.Namespace) -> None:
         return
     results = Results(arguments.out)
     _prepare(experiments, arguments)
-    jobs = make_jobs(experiments, arguments.out)
+    jobs = make_jobs(experiments, arguments.out, traces=arguments.traces)
     costs = {job.key: work(job.experiment, images_of(job.experiment)) for job in jobs}
     jobs.sort(key=lambda job: -costs[job.key])  # the longest first: no core idles at the end
-    done = [results.get(job.key) for job in jobs if results.done(job.key)]
+    done = [results.get(job.key) for job in jobs if is_done(job, results)]
     _tell_exchanged(jobs, results)
     board = Board(jobs, costs, done)
     events = run_local(jobs, arguments.out, arguments.workers, save_every=arguments.save_every)
@@ -98,7 +104,24 @@ def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
                 "the package's own 2,000 images, corrupted here. "
                 "Such figures cannot be compared with published ones."
             )
-    return grid(axes, settings)
+    chosen = _by_momentum(arguments.momentum, settings)
+    return list(dict.fromkeys(each for some in chosen for each in grid(axes, some)))
+
+
+def _by_momentum(text: str | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The methods' settings, once for each momentum asked for."""
+    if text is None:
+        return [settings]
+    words = [word.strip() for word in text.split(",")]
+    try:
+        fixed = [{} if word == "auto" else {"momentum": float(word)} for word in words]
+    except ValueError:
+        raise ValueError(f'momentum is "{text}"; expected such as auto,1,0.1,0.01') from None
+    averaging = ("tema", "rectified_tema")
+    return [
+        settings | {method: settings.get(method, {}) | each for method in averaging}
+        for each in fixed
+    ]
 
 
 NUMBERS: dict[str, Callable[[str], Any]] = {
