@@ -8,7 +8,13 @@ from pathlib import Path
 
 from .bench import OUT
 
-FILTERS = ("data", "network", "setting", "method")
+FILTERS: dict[str, type[str | int]] = {
+    "data": str,
+    "network": str,
+    "setting": str,
+    "method": str,
+    "batch_size": int,
+}
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,7 +30,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     plot.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/figures")
     plot.add_argument("--format", default="png", metavar="LIST", help="png (default), svg")
     for name in FILTERS:
-        plot.add_argument(f"--{name}", metavar="LIST", help="only these")
+        plot.add_argument(f"--{name.replace('_', '-')}", metavar="LIST", help="only these")
     plot.set_defaults(run=_plot)
 
 
@@ -42,7 +48,7 @@ def _plot(arguments: argparse.Namespace) -> None:
         if name not in known:
             raise ResultsError(unknown(kind, name, known))
     given = {name: getattr(arguments, name) for name in FILTERS}
-    wanted = {name: text.split(",") for name, text in given.items() if text is not None}
+    wanted = {name: _listed(name, text) for name, text in given.items() if text is not None}
     needed = set(arguments.figures) - {"class_diversity"}
     records = []
     if needed or not arguments.figures:
@@ -61,3 +67,10 @@ def _plot(arguments: argparse.Namespace) -> None:
             for ending in endings:
                 write_figure(figure, out / f"{stem}.{ending}")
                 print(out / f"{stem}.{ending}")
+
+
+def _listed(name: str, text: str) -> list[str | int]:
+    try:
+        return [FILTERS[name](word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f'{name} is "{text}"; expected numbers such as 4,2,1') from None

@@ -10,11 +10,12 @@ from realistic_tta.results import Record
 from realistic_tta.traces import Trace
 
 from .selection import Traces, extremes, lines, missing, one_group
-from .style import STYLES, legend_beside, new_panels
+from .style import STYLES, in_style, legend_beside, new_panels
 
 BATCH_STATISTICS = ("tent", "tbn")  # the paper shows tent's; tbn's come from the same formula
 
 
+@in_style
 def channel_mean(records: Sequence[Record], traces: Traces) -> Figure:
     """At the largest and the smallest batch size: batch statistics, and TEMA."""
     group = one_group(records, "channel_mean")

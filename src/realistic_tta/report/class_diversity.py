@@ -13,11 +13,12 @@ from realistic_tta.statistics.class_diversity import class_diversity
 from realistic_tta.statistics.momentum import choose_momentum, expanded_scope
 
 from .data_facts import PAPERS, DataFacts
-from .style import STYLES, batch_size_axis, legend_beside, new_panels
+from .style import STYLES, batch_size_axis, in_style, legend_beside, new_panels
 
 SIZES = (1, 2, 4, 16, 64, 200)  # the paper's
 
 
+@in_style
 def draw_class_diversity() -> Figure:
     """One panel for each of the paper's data sets."""
     title = "How many classes the statistics have seen (Proposition 1, Eq. 5)"

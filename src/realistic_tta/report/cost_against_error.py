@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,12 +12,14 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 
 from .selection import extremes, lines, missing, one_group
-from .style import legend_beside, look, new_panels
+from .style import in_style, legend_beside, look, new_panels
 
-TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
+TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200)
+FRONT: dict[str, Any] = {"color": "#BBBBBB", "linewidth": 4, "zorder": 1}
 Point = tuple[float, float]  # cost, error
 
 
+@in_style
 def cost_against_error(records: Sequence[Record]) -> Figure:
     """A panel for the largest and the smallest batch size; the line joins what nothing beats."""
     group = one_group(records, "cost_against_error")
@@ -29,8 +32,8 @@ def cost_against_error(records: Sequence[Record]) -> Figure:
     figure, panels = new_panels(1, len(sizes), (4.6, 3.9), group.title(), sharey=True)
     for axes, size in zip(panels, sizes, strict=True):
         points = by_size[size]
-        front = pareto(list(points.values()))
-        axes.plot(*zip(*front, strict=True), color="#BBBBBB", linewidth=4, zorder=1)
+        costs, errors = zip(*pareto(list(points.values())), strict=True)
+        axes.plot(costs, errors, label="none is better in both", **FRONT)
         for name, (cost, error) in points.items():
             style = look(name) | {"linestyle": "", "markersize": 8}
             axes.plot([cost], [error], label=name, **style)
@@ -70,7 +73,7 @@ def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
     low, high = min(*costs, 1) * 0.9, max(*costs, 2) * 1.15
     axes.set_xscale("log")
     ticks = [tick for tick in TICKS if low <= tick <= high]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(low, high)
     axes.set_xlabel("cost (times the plain network's time)")

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 
 from .selection import lines, missing, one_group, sizes_of
-from .style import batch_size_axis, legend_beside, look, new_panels
+from .style import batch_size_axis, in_style, legend_beside, look, new_panels
 
 
+@in_style
 def error_by_batch_size(records: Sequence[Record]) -> Figure:
     """Means over the seeds; with several seeds a band from the least to the largest error."""
     group, sizes = one_group(records, "error_by_batch_size"), sizes_of(records)

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 
 from .selection import extremes, lines, missing, one_group, sizes_of
-from .style import HEAT, new_panels
+from .style import HEAT, in_style, new_panels
 
 
+@in_style
 def error_by_corruption(records: Sequence[Record]) -> Figure:
     """At the largest and the smallest batch size; means over seeds and severities."""
     group, sizes = one_group(records, "error_by_corruption"), sizes_of(records)

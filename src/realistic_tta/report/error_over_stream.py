@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 
 from .selection import extremes, lines, missing, one_group, sizes_of
-from .style import legend_beside, look, new_panels
+from .style import in_style, legend_beside, look, new_panels
 
-BINS = 45  # three a corruption: a single batch of a small batch size says nothing
+# A single image says nothing: stretches of 50 or more, but one to three a corruption.
+IN_A_BIN, BINS = 50, (15, 45)
 Course = Sequence[tuple[int, float]]
 
 
+@in_style
 def error_over_stream(records: Sequence[Record]) -> Figure:
     """At the largest and the smallest batch size; of several seeds the first."""
     group = one_group(records, "error_over_stream")
@@ -30,7 +32,7 @@ def error_over_stream(records: Sequence[Record]) -> Figure:
             name: by_size[size][0] for name, by_size in lines(records).items() if size in by_size
         }
         for name, record in few.items():
-            bins = binned(record.course)
+            bins = binned(record.course, bins_for(record.course[-1][0]))
             style = {**look(name), "markersize": 4, "markevery": max(len(bins) // 15, 1)}
             axes.plot([seen for seen, _ in bins], [error for _, error in bins], label=name, **style)
         axes.set_title(f"batch size {size}", pad=44 if axes is panels[0] else 6)
@@ -43,7 +45,17 @@ def error_over_stream(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def binned(course: Course, bins: int = BINS) -> list[tuple[float, float]]:
+def bins_for(images: int) -> int:
+    """How many stretches a stream is shown in.
+
+    >>> bins_for(300), bins_for(1500), bins_for(150_000)
+    (15, 30, 45)
+    """
+    low, high = BINS
+    return min(max(images // IN_A_BIN, low), high)
+
+
+def binned(course: Course, bins: int) -> list[tuple[float, float]]:
     """Middle and mean error of stretches of about equal length, weighted by images.
 
     course: images seen so far, error since the point before.

@@ -15,12 +15,13 @@ from realistic_tta.results import Record
 from realistic_tta.traces import Figures, Trace
 
 from .selection import Traces, extremes, missing, one_group
-from .style import HEAT, new_panels
+from .style import HEAT, in_style, new_panels
 
 METHOD = "rectified_tema"  # the one whose source weights differ by layer
 NAMED = 20  # layers, at most; a name beside every one of 53 would not be read
 
 
+@in_style
 def layers(records: Sequence[Record], traces: Traces) -> Figure:
     """Two rows, source weight and divergence; columns for the largest and smallest batch size."""
     group = one_group(records, "layers")

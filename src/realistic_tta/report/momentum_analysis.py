@@ -15,7 +15,7 @@ from realistic_tta.statistics.momentum import choose_momentum
 
 from .data_facts import FACTS, DataFacts
 from .selection import by_group, missing
-from .style import batch_size_axis, legend_beside, new_panels
+from .style import batch_size_axis, in_style, legend_beside, new_panels
 
 AUTO = "auto"
 LOOKS: dict[float | str, dict[str, Any]] = {
@@ -29,6 +29,7 @@ OTHER = {"color": "#777777", "marker": "s", "linestyle": "-"}
 COLUMNS = 3
 
 
+@in_style
 def momentum_analysis(records: Sequence[Record]) -> Figure:
     """A panel for each group of records in which tema ran with two fixed momenta or more."""
     panels = {group: _errors(few) for group, few in by_group(records).items()}
@@ -94,7 +95,7 @@ def regions(facts: DataFacts, sizes: range) -> list[tuple[float, int, int]]:
     """Eq. 5's choice, and the first and last batch size that it holds for.
 
     >>> regions(DataFacts("", 10, 128), range(1, 201))
-    [(0.01, 1, 2), (0.1, 3, 24), (1.0, 25, 200)]
+    [(0.01, 1, 2), (0.1, 3, 44), (1.0, 45, 200)]
     """
     chosen = [(choose_momentum(facts.classes, facts.source_batch_size, n), n) for n in sizes]
     runs = [(m, [n for _, n in run]) for m, run in groupby(chosen, key=lambda pair: pair[0])]

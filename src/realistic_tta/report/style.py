@@ -6,10 +6,12 @@ of its own as well, for print in black and white. Heat maps grow lighter with th
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from textwrap import fill
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -19,6 +21,7 @@ from matplotlib.figure import Figure
 from realistic_tta.errors import ResultsError, unknown
 from realistic_tta.results import write_whole
 
+Given = ParamSpec("Given")
 # In the order in which legends list them; as demo/picture.py where both show a method.
 STYLES: dict[str, dict[str, Any]] = {
     "source": {"color": "#555555", "marker": "s", "linestyle": "--"},
@@ -49,21 +52,34 @@ SETTINGS = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
+    "legend.handlelength": 3,  # so that a dashed line is seen to be one
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
     "svg.hashsalt": "realistic-tta",  # else every file has other ids
 }
 
 
+def in_style(draw: Callable[Given, Figure]) -> Callable[Given, Figure]:
+    """Lets a function draw with SETTINGS, whatever the user's own are."""
+
+    @functools.wraps(draw)
+    def styled(*args: Given.args, **kwargs: Given.kwargs) -> Figure:
+        with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **SETTINGS}):  # type: ignore[dict-item]
+            return draw(*args, **kwargs)
+
+    return styled
+
+
 def new_panels(
     rows: int, columns: int, size: tuple[float, float], title: str, **how: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure and its panels, row by row. size: of one panel, inches, without labels."""
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
-        figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        figure.suptitle(title, x=0.01, ha="left")
-        panels = figure.subplots(rows, columns, squeeze=False, **how)
+    width = size[0] * columns
+    figure = Figure(figsize=(width, size[1] * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    wrapped = "\n".join(fill(line, round(11 * width)) for line in title.splitlines())
+    figure.suptitle(wrapped, x=0.01, ha="left")
+    panels = figure.subplots(rows, columns, squeeze=False, **how)
     return figure, [panel for row in panels for panel in row]
 
 
@@ -91,8 +107,7 @@ def batch_size_axis(axes: Axes, sizes: Sequence[int]) -> None:
 def legend_beside(figure: Figure, axes: Axes, **how: Any) -> None:
     """Outside the panels, where it cannot hide a line."""
     lines, names = axes.get_legend_handles_labels()
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
-        figure.legend(lines, names, loc="outside right upper", **how)
+    figure.legend(lines, names, loc="outside right center", **how)
 
 
 def write_figure(figure: Figure, path: Path) -> None:
