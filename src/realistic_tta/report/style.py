@@ -52,7 +52,7 @@ SETTINGS = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
-    "legend.handlelength": 3,  # so that a dashed line is seen to be one
+    "legend.handlelength": 4,  # so that a dashed line is seen to be one
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
     "svg.hashsalt": "realistic-tta",  # else every file has other ids
