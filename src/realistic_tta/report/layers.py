@@ -34,7 +34,7 @@ def layers(records: Sequence[Record], traces: Traces) -> Figure:
         raise missing("layers", f"a trace of {METHOD}", records, methods=METHOD, traces="")
     sizes = extremes(found)
     shown = [found[size] for size in sizes]
-    height = 1 + 0.13 * min(len(shown[0].layers), NAMED)
+    height = 1.5 + 0.13 * min(len(shown[0].layers), NAMED)
     figure, panels = new_panels(
         2, len(sizes), (9 / len(sizes) + 1.5, height), f"{group.title()}: {METHOD}", sharey=True
     )
@@ -46,8 +46,8 @@ def layers(records: Sequence[Record], traces: Traces) -> Figure:
         divergences = _mesh(below, trace, [point.divergence for point in trace.points], by_gap)
         axes.set_title(f"batch size {size}")
         below.set_xlabel("images seen")
-    for first, name in ((top[0], "input to output"), (bottom[0], "input to output")):
-        first.set_ylabel(f"layer, {name}")
+    for first in (top[0], bottom[0]):
+        first.set_ylabel("layer, input on top")
     figure.colorbar(weights, ax=top, label="source weight (share)", pad=0.01)
     figure.colorbar(divergences, ax=bottom, label="divergence (nats)", pad=0.01)
     return figure

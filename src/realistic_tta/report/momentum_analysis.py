@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -51,7 +52,7 @@ def momentum_analysis(records: Sequence[Record]) -> Figure:
         _draw(panel, errors)
         if group.data in FACTS:
             _shade(panel, FACTS[group.data])
-        panel.set_title(group.title().replace(", ", "\n", 1), fontsize=8)
+        panel.set_title(fill(group.title(), 44), fontsize=8)
     for unused in axes[len(shown) :]:
         unused.remove()
     longest = max(axes[: len(shown)], key=lambda panel: len(panel.get_lines()))
