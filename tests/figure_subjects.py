@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ def run(method: str, size: int, seed: int = 1, **changes: Any) -> Record:
         "finished": "2024-01-01T00:00:00+00:00",
     }
     key = f"{method}-{size}-{seed}-{changes.get('data', '')}{changes.get('settings', '')}"
+    key = re.sub(r"\W", "-", key)  # it names files
     return record(key, method=method, batch_size=size, seed=seed, **(values | changes))
 
 

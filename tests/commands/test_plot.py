@@ -8,8 +8,10 @@ from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import pytest
-from bench_subjects import record
+from bench_subjects import record, write_world
 from figure_subjects import momentum_runs, runs, trace
+from safetensors.torch import save_file
+from subjects import residual
 
 from realistic_tta.cli import main
 from realistic_tta.report.catalogue import FIGURES, ONE_FOR_ALL, draw
@@ -117,3 +119,63 @@ def test_every_figure_is_shown_in_the_documents() -> None:
     assert sorted(shown) == sorted(FIGURES)
     pictures = re.findall(r"!\[[^\]]+\]\(images/figures/(\w+)\.png\)", text)
     assert sorted(pictures) == sorted(FIGURES)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    write_world(folder, images=10)
+    save_file(residual().state_dict(), folder / "networks" / "resnet-20.safetensors")
+    monkeypatch.setenv("RTTA_DATA", str(folder))
+    return folder
+
+
+BENCH = ["bench", "--network", "resnet-20", "--images", "4", "--workers", "1"]
+
+
+@pytest.mark.usefixtures("world")
+def test_a_traced_benchmark_can_be_drawn_and_old_records_get_their_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = [*BENCH, "--methods", "tbn,tema,rectified_tema", "--batch-sizes", "4,2"]
+    assert main([*words, "--out", str(out)]) == 0
+    before = {path.name: path.read_bytes() for path in (out / "records").iterdir()}
+    assert not (out / "traces").exists()
+    assert main([*words, "--out", str(out), "--traces"]) == 0
+    assert {path.name for path in (out / "traces").iterdir()} == set(before)
+    assert {path.name: path.read_bytes() for path in (out / "records").iterdir()} == before
+    capsys.readouterr()
+    assert main([*words, "--out", str(out), "--traces"]) == 0
+    assert "6 of 6 done" in capsys.readouterr().out
+    assert main(["plot", "channel_mean", "layers", "--dir", str(out)]) == 0
+    assert len(list((out / "figures").iterdir())) == 2
+
+
+@pytest.mark.usefixtures("world")
+def test_a_benchmark_of_momenta_can_be_drawn(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--methods", "source,tema", "--batch-sizes", "4,2", "--momentum", "auto,1,0.1"]
+    assert main([*BENCH, *words, "--out", str(out)]) == 0
+    records = Results(out).read()
+    assert [each.settings for each in records if each.method == "source"] == [{}, {}]
+    settings = [each.settings for each in records if each.method == "tema"]
+    assert [settings.count(each) for each in ({}, {"momentum": 1.0}, {"momentum": 0.1})] == [2] * 3
+    assert main(["plot", "momentum_analysis", "--dir", str(out)]) == 0
+    assert (out / "figures" / "momentum_analysis.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("momentum", "told"),
+    [
+        ("fast", 'momentum is "fast"; expected such as auto,1,0.1,0.01'),
+        ("0", "momentum is 0, so that no batch would count; expected above 0"),
+    ],
+)
+@pytest.mark.usefixtures("world")
+def test_a_momentum_that_cannot_be_is_answered(
+    momentum: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--methods", "tema", "--momentum", momentum, "--out", str(tmp_path / "out")]
+    assert main([*BENCH, *words]) == 1
+    assert told in capsys.readouterr().err

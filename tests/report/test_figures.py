@@ -284,6 +284,14 @@ def test_the_front_is_what_no_other_beats() -> None:
         assert pareto(points) == sorted(brute_front(points))
 
 
+def test_panels_are_for_the_batch_sizes_at_which_most_methods_ran() -> None:
+    records = [*runs(sizes=[64, 16, 4]), run("tbn", 200), run("tema", 1)]
+    for name in ("error_over_stream", "error_by_corruption", "cost_against_error"):
+        ((_, figure),) = draw(name, records, trace)
+        titles = [axes.get_title(loc="left") for axes in panels_of(figure)]
+        assert titles == ["batch size 64", "batch size 4"], name
+
+
 # How it is drawn.
 
 

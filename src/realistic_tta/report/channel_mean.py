@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 from realistic_tta.traces import Trace
 
-from .selection import Traces, extremes, lines, missing, one_group
+from .selection import Traces, lines, missing, one_group
 from .style import STYLES, in_style, legend_beside, new_panels
 
 BATCH_STATISTICS = ("tent", "tbn")  # the paper shows tent's; tbn's come from the same formula
@@ -31,7 +31,7 @@ def channel_mean(records: Sequence[Record], traces: Traces) -> Figure:
             batch_sizes="200,2",
             traces="",
         )
-    sizes, any_trace = extremes(shared), found["tema"][max(shared)]
+    sizes, any_trace = [max(shared), min(shared)], found["tema"][max(shared)]
     title = f"{group.title()}\nmean of channel {any_trace.channel} of layer {any_trace.layer}"
     figure, panels = new_panels(len(sizes), 1, (9, 2.3), title, sharex=True, sharey=True)
     for axes, size in zip(panels, sizes, strict=True):

@@ -28,7 +28,7 @@ def cost_against_error(records: Sequence[Record]) -> Figure:
         raise missing(
             "cost_against_error", "records with a cost (4 batches or more)", records, images=100
         )
-    sizes = extremes(by_size)
+    sizes = extremes({size: len(points) for size, points in by_size.items()})
     figure, panels = new_panels(1, len(sizes), (4.6, 3.9), group.title(), sharey=True)
     for axes, size in zip(panels, sizes, strict=True):
         points = by_size[size]

@@ -28,7 +28,7 @@ def error_by_batch_size(records: Sequence[Record]) -> Figure:
         if max(map(len, errors)) > 1:
             low, high = [min(few) for few in errors], [max(few) for few in errors]
             axes.fill_between(list(by_size), low, high, color=look(name)["color"], alpha=0.15)
-    batch_size_axis(axes, sizes)
+    batch_size_axis(axes, list(sizes))
     axes.set_ylabel("error, mean over corruptions (%)")
     axes.set_ylim(0, 100)
     legend_beside(figure, axes)

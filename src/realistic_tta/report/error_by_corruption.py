@@ -26,9 +26,8 @@ def error_by_corruption(records: Sequence[Record]) -> Figure:
     height = 0.9 + 0.26 * len(rows)
     figure, panels = new_panels(len(shown), 1, (3 + 0.48 * len(names), height), group.title())
     for axes, size in zip(panels, shown, strict=True):
-        cells = {name: by_size[size] for name, by_size in rows.items() if size in by_size}
-        _heat(axes, [errors_of(seeds, names) for seeds in cells.values()])
-        axes.set_yticks(range(len(cells)), list(cells))
+        _heat(axes, [errors_of(by_size.get(size, []), names) for by_size in rows.values()])
+        axes.set_yticks(range(len(rows)), list(rows))
         axes.set_title(f"batch size {size}")
         axes.tick_params(labelbottom=axes is panels[-1])
     ticks = [name.replace("_", " ") for name in names]

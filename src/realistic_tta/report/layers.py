@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from realistic_tta.results import Record
 from realistic_tta.traces import Figures, Trace
 
-from .selection import Traces, extremes, missing, one_group
+from .selection import Traces, missing, one_group
 from .style import HEAT, in_style, new_panels
 
 METHOD = "rectified_tema"  # the one whose source weights differ by layer
@@ -32,7 +32,7 @@ def layers(records: Sequence[Record], traces: Traces) -> Figure:
     }
     if not found:
         raise missing("layers", f"a trace of {METHOD}", records, methods=METHOD, traces="")
-    sizes = extremes(found)
+    sizes = sorted({max(found), min(found)}, reverse=True)
     shown = [found[size] for size in sizes]
     height = 1.5 + 0.13 * min(len(shown[0].layers), NAMED)
     figure, panels = new_panels(

@@ -52,7 +52,7 @@ def momentum_analysis(records: Sequence[Record]) -> Figure:
         _draw(panel, errors)
         if group.data in FACTS:
             _shade(panel, FACTS[group.data])
-        panel.set_title(fill(group.title(), 44), fontsize=8)
+        panel.set_title(fill(group.title(), 44, break_on_hyphens=False), fontsize=8)
     for unused in axes[len(shown) :]:
         unused.remove()
     longest = max(axes[: len(shown)], key=lambda panel: len(panel.get_lines()))

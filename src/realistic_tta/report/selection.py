@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from realistic_tta.errors import ResultsError
@@ -92,18 +93,21 @@ def one_group(records: Sequence[Record], figure: str) -> Group:
     raise ResultsError(f"{figure} shows one group of records; got {len(groups)}: use by_group")
 
 
-def sizes_of(records: Sequence[Record]) -> list[int]:
-    """Batch sizes from large to small, of what `lines` shows."""
-    return sorted({size for line in lines(records).values() for size in line}, reverse=True)
+def sizes_of(records: Sequence[Record]) -> Counter[int]:
+    """Batch sizes, each with the number of lines that have it."""
+    return Counter(size for line in lines(records).values() for size in line)
 
 
-def extremes(sizes: Collection[int]) -> list[int]:
-    """The largest and the smallest.
+def extremes(lines_at: Mapping[int, int]) -> list[int]:
+    """The largest and the smallest of the batch sizes at which most lines can be compared.
 
-    >>> extremes([1, 64, 4]), extremes([4])
+    lines_at: how many lines there are, by batch size.
+
+    >>> extremes({200: 1, 64: 3, 4: 3, 1: 3}), extremes({4: 2})
     ([64, 1], [4])
     """
-    return sorted({max(sizes), min(sizes)}, reverse=True)
+    most = [size for size, count in lines_at.items() if count == max(lines_at.values())]
+    return sorted({max(most), min(most)}, reverse=True)
 
 
 def missing(figure: str, what: str, records: Sequence[Record], **options: Any) -> ResultsError:

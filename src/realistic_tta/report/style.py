@@ -77,8 +77,9 @@ def new_panels(
     width = size[0] * columns
     figure = Figure(figsize=(width, size[1] * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
-    wrapped = "\n".join(fill(line, round(11 * width)) for line in title.splitlines())
-    figure.suptitle(wrapped, x=0.01, ha="left")
+    wide = round(11 * width)  # letters
+    rows_of_title = [fill(line, wide, break_on_hyphens=False) for line in title.splitlines()]
+    figure.suptitle("\n".join(rows_of_title), x=0.01, ha="left")
     panels = figure.subplots(rows, columns, squeeze=False, **how)
     return figure, [panel for row in panels for panel in row]
 
