@@ -86,7 +86,9 @@ def test_wrong_words_are_answered(
     words: list[str], told: str, stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plot", "--dir", str(stored), *words]) == 1
-    assert told in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert told in err
+    assert ("makes that" in err) == (f"(with --out {stored})" in err)
     assert not (stored / "figures").exists()
 
 

@@ -215,6 +215,10 @@ def test_stretches_keep_every_image_whatever_the_points() -> None:
 def test_a_mixed_stream_has_no_stripes() -> None:
     figure = error_over_stream(runs(setting="mixed"))
     assert not [axes for axes in figure.axes if axes.patches or axes.texts]
+    figure.canvas.draw()
+    around = figure.axes[0].get_tightbbox()
+    assert around is not None
+    assert around.height < 1.25 * figure.axes[0].get_window_extent().height, "no room for names"
 
 
 def test_the_heat_map_holds_the_error_of_every_corruption() -> None:

@@ -59,9 +59,10 @@ def _plot(arguments: argparse.Namespace) -> None:
         try:
             drawn = list(draw(name, records, traces))
         except ResultsError as problem:
+            where = "" if arguments.dir == OUT else f" (with --out {arguments.dir})"
             if arguments.figures:
-                raise
-            print(f"not drawn: {problem}")
+                raise ResultsError(f"{problem}{where}") from problem
+            print(f"not drawn: {problem}{where}")
             continue
         for stem, figure in drawn:
             for ending in endings:

@@ -35,10 +35,12 @@ def error_over_stream(records: Sequence[Record]) -> Figure:
             bins = binned(record.course, bins_for(record.course[-1][0]))
             style = {**look(name), "markersize": 4, "markevery": max(len(bins) // 15, 1)}
             axes.plot([seen for seen, _ in bins], [error for _, error in bins], label=name, **style)
-        axes.set_title(f"batch size {size}", pad=44 if axes is panels[0] else 6)
+        named = axes is panels[0] and not group.setting.startswith("mixed")
+        axes.set_title(f"batch size {size}", pad=44 if named else 6)
         axes.set_ylabel("error in this stretch (%)")
         axes.set_ylim(0, 100)
-        _mark_corruptions(axes, next(iter(few.values())), named=axes is panels[0])
+        if not group.setting.startswith("mixed"):
+            _mark_corruptions(axes, next(iter(few.values())), named=named)
     panels[-1].set_xlabel("images seen")
     longest = max(panels, key=lambda panel: len(panel.get_lines()))
     legend_beside(figure, longest)
@@ -75,9 +77,7 @@ def binned(course: Course, bins: int) -> list[tuple[float, float]]:
 
 
 def _mark_corruptions(axes: Axes, record: Record, *, named: bool) -> None:
-    """Stripes behind the lines, where corruptions come one after another."""
-    if record.setting.startswith("mixed"):
-        return
+    """Stripes behind the lines: corruptions come one after another."""
     start = 0
     runs = groupby(record.parts, key=lambda part: part.corruption)
     for place, (corruption, parts) in enumerate(runs):
