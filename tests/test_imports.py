@@ -24,7 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"datasets", "errors"},
     "results": {"errors"},
     "exports": {"results", "errors"},
-    "benchmark": {"streams", "methods", "datasets", "networks", "results", "errors"},
+    "traces": {"results", "errors"},
+    "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"},
+    "report": {"results", "exports", "traces", "statistics", "errors"},
     "demo": {"benchmark", "methods", "datasets", "networks", "errors"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
@@ -32,6 +34,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "streams": {"numpy"},
     "benchmark": {"numpy", "ray"},
     "demo": {"numpy", "matplotlib", "rich"},
+    "report": {"matplotlib"},
 }
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
@@ -39,7 +42,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "exports": {"pandas"},
     "benchmark": {"yaml"},
 }
-NO_TORCH = {"results", "exports"}
+NO_TORCH = {"results", "exports", "traces", "report"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 

@@ -6,9 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import bench, corrupt, data, demo, momentum, networks, reproduce, results, train
+from .commands import (
+    bench,
+    corrupt,
+    data,
+    demo,
+    momentum,
+    networks,
+    plot,
+    reproduce,
+    results,
+    train,
+)
 
-COMMANDS = (demo, bench, reproduce, results, momentum, data, corrupt, networks, train)
+COMMANDS = (demo, bench, reproduce, results, plot, momentum, data, corrupt, networks, train)
 EXTRAS = {  # which of the package's extras brings what
     **dict.fromkeys(("numpy", "cv2", "PIL", "safetensors", "scipy"), "data"),
     **dict.fromkeys(("rich", "yaml"), "bench"),

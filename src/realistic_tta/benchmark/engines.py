@@ -22,7 +22,7 @@ from realistic_tta.errors import ResultsError
 from realistic_tta.results import Results
 
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
-from .runner import SAVE_EVERY, Job, evaluate
+from .runner import SAVE_EVERY, Job, evaluate, is_done
 from .unfinished import state_file
 
 
@@ -39,7 +39,7 @@ def run_local(
     What is done already is not run again. Closing the iterator ends the workers.
     """
     results = Results(folder)
-    waiting = deque(job for job in jobs if not results.done(job.key))
+    waiting = deque(job for job in jobs if not is_done(job, results))
     runs: Counter[str] = Counter()
     start = (folder, save_every, evaluate)
     team = [_Worker(*start) for _ in range(min(workers, len(waiting)))]
@@ -129,7 +129,7 @@ def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Non
     while True:
         job: Job = pipe.recv()
         try:
-            if not results.done(job.key):  # else it died after writing, before telling
+            if not is_done(job, results):  # else it died after writing, before telling
                 results.write(run_telling(job, folder, save_every, evaluate, pipe.send))
         except ResultsError as error:
             pipe.send(error)

@@ -28,7 +28,7 @@ from realistic_tta.results import DONE, Results
 
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
 from .machine import versions
-from .runner import SAVE_EVERY, Job, evaluate, failed
+from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 from .unfinished import state_file
 
 ANSWER = 5.0  # seconds in which a cluster must answer
@@ -50,7 +50,7 @@ def run_ray(
     cluster has any.
     """
     results, folder = Results(folder), folder.resolve()
-    left = [job for job in jobs if not results.done(job.key)]
+    left = [job for job in jobs if not is_done(job, results)]
     if not left:
         return
     with _connected(address):

@@ -21,15 +21,17 @@ from torch import Tensor, nn
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.networks.checkpoints import load_network
-from realistic_tta.results import Record
+from realistic_tta.results import Record, Results
 from realistic_tta.streams.manifest import manifest, short_hash
 from realistic_tta.streams.orderings import Part
 from realistic_tta.streams.settings import StreamPlan
+from realistic_tta.traces import trace_file, write_trace
 
 from .data import find_data, open_stream
 from .experiment import Experiment
 from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
 from .tally import Tally, wrong_predictions
+from .traces import finished_trace, trace_point
 from .unfinished import restore, save, state_file
 
 SAVE_EVERY = 120.0  # seconds
@@ -42,6 +44,7 @@ class Job:
     experiment: Experiment
     stream: str
     network_checksum: str
+    traces: bool = False  # whether the layers are watched; the figures are the same
 
     @property
     def key(self) -> str:
@@ -49,7 +52,9 @@ class Job:
         return short_hash([self.experiment.id, self.stream, self.network_checksum])
 
 
-def make_jobs(experiments: Sequence[Experiment], folder: Path) -> list[Job]:
+def make_jobs(
+    experiments: Sequence[Experiment], folder: Path, *, traces: bool = False
+) -> list[Job]:
     """Reads every stream's images and every network once, for their hashes."""
     streams: dict[tuple[str, StreamPlan], str] = {}
     networks: dict[str, str] = {}
@@ -60,8 +65,15 @@ def make_jobs(experiments: Sequence[Experiment], folder: Path) -> list[Job]:
         if each.network not in networks:
             networks[each.network] = checksum(load_network(each.network))
     return [
-        Job(each, streams[each.data, each.plan], networks[each.network]) for each in experiments
+        Job(each, streams[each.data, each.plan], networks[each.network], traces)
+        for each in experiments
     ]
+
+
+def is_done(job: Job, results: Results) -> bool:
+    """Whether there is nothing left to run: the record is there and, if wanted, the trace."""
+    traced = trace_file(job.key, results.folder).exists()
+    return results.done(job.key) and (traced or not job.traces)
 
 
 def evaluate(
@@ -79,8 +91,8 @@ def evaluate(
     stream = open_stream(experiment.data, experiment.plan, folder)
     adapted = adapt_for(experiment, network)
     saved = state_file(job.key, folder)
-    tally = restore(saved, adapted) or Tally.start(
-        stream.count(experiment.batch_size), len(stream.parts)
+    tally = restore(saved, adapted, traced=job.traces) or Tally.start(
+        stream.count(experiment.batch_size), len(stream.parts), traced=job.traces
     )
     forget_peak_memory()
     last_saved = mark = time.perf_counter()
@@ -91,6 +103,8 @@ def evaluate(
         outputs, method_seconds = timed(adapted, images)
         tally.count(batch.parts.tolist(), wrong_predictions(outputs, batch.labels))
         tally.method_seconds += method_seconds
+        if tally.trace is not None and tally.window == (0, 0):  # the course has just got a point
+            tally.trace.append(trace_point(adapted, tally.course[-1][0]))
         plain_seconds = 0.0
         if tally.is_timed(batch.number):
             plain_seconds = timed(network, images)[1]
@@ -102,6 +116,8 @@ def evaluate(
         if now - last_saved >= save_every:
             save(saved, adapted, tally)
             last_saved = time.perf_counter()
+    if tally.trace is not None:  # before the record: one that is done has its trace
+        write_trace(finished_trace(job.key, adapted, tally), folder)
     return finished(job, tally, stream.parts, device)
 
 

@@ -15,6 +15,8 @@ from realistic_tta.results import PartResult
 from realistic_tta.streams.orderings import Part
 
 POINTS = 200  # of the course, at most
+# A TracePoint of realistic_tta/traces.py in plain numbers.
+Point = tuple[int, float | None, list[float | None], list[float | None]]
 SAMPLES = 3, 30  # batches on which the plain network is timed, at least and at most
 
 
@@ -24,6 +26,7 @@ class Tally:
 
     course: images seen so far, error since the point before. window: images and wrong since then.
     timed: seconds of the method and of the plain network on the same batch.
+    trace: what the layers did, a point for each of the course (traces.py); None if not asked for.
     """
 
     total: int  # batches of the whole stream
@@ -35,12 +38,13 @@ class Tally:
     seconds: float = 0.0
     method_seconds: float = 0.0
     timed: list[tuple[float, float]] = field(default_factory=list)
+    trace: list[Point] | None = None
     resumed: int = 0
 
     @classmethod
-    def start(cls, total: int, parts: int) -> Self:
+    def start(cls, total: int, parts: int, *, traced: bool = False) -> Self:
         """Nothing counted yet."""
-        return cls(total, [0] * parts, [0] * parts)
+        return cls(total, [0] * parts, [0] * parts, trace=[] if traced else None)
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> Self:

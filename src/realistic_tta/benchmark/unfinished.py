@@ -28,15 +28,16 @@ def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     write_whole(path, content.getvalue())
 
 
-def restore(path: Path, adapted: AdaptedNetwork) -> Tally | None:
+def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tally | None:
     """Puts the method where it was and returns the counts; None if there is nothing to go on from.
 
-    One run is of one program: what another version has begun is begun anew.
+    One run is of one program: what another version has begun is begun anew. So is, if a trace is
+    wanted, a run that was begun without.
     """
     if not path.exists():
         return None
     found = torch.load(path, map_location="cpu", weights_only=True)
-    if found["versions"] != versions():
+    if found["versions"] != versions() or (traced and found["tally"]["trace"] is None):
         return None
     adapted.load_state_dict(found["method"])
     return Tally.restore(found["tally"])

@@ -34,6 +34,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     axes.add_argument("--images", metavar="N", help="of every corruption; default: all")
     axes.add_argument("--order", help="shuffled (default, the reference framework) or file")
     axes.add_argument("--delta", help="of correlated settings: Dirichlet; default: sorted by label")
+    axes.add_argument(
+        "--momentum", metavar="LIST", help="of tema and rectified_tema; default: auto, by Eq. 5"
+    )
     axes.add_argument("--file", type=Path, help="a grid in TOML or YAML; options above win over it")
     add_run_options(bench)
     bench.set_defaults(run=_bench)
@@ -67,4 +70,21 @@ def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
                 "the package's own 2,000 images, corrupted here. "
                 "Such figures cannot be compared with published ones."
             )
-    return grid(axes, settings)
+    chosen = _by_momentum(arguments.momentum, settings)
+    return list(dict.fromkeys(each for some in chosen for each in grid(axes, some)))
+
+
+def _by_momentum(text: str | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The methods' settings, once for each momentum asked for."""
+    if text is None:
+        return [settings]
+    words = [word.strip() for word in text.split(",")]
+    try:
+        fixed = [{} if word == "auto" else {"momentum": float(word)} for word in words]
+    except ValueError:
+        raise ValueError(f'momentum is "{text}"; expected such as auto,1,0.1,0.01') from None
+    averaging = ("tema", "rectified_tema")
+    return [
+        settings | {method: settings.get(method, {}) | each for method in averaging}
+        for each in fixed
+    ]

@@ -27,6 +27,9 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--save-every", type=float, default=120, metavar="SECONDS", help="the state of each run"
     )
+    command.add_argument(
+        "--traces", action="store_true", help="keep what the layers did, for `rtta plot`"
+    )
     command.add_argument("--dry-run", action="store_true", help="list what would run, and how long")
     where = command.add_argument_group("where to run it")
     where.add_argument(
@@ -81,7 +84,7 @@ def _run(
     experiments: Sequence[Experiment], arguments: argparse.Namespace, engine: Engine
 ) -> list[Record]:
     from realistic_tta.benchmark.estimate import images_of, work
-    from realistic_tta.benchmark.runner import make_jobs
+    from realistic_tta.benchmark.runner import is_done, make_jobs
     from realistic_tta.results import Results
 
     from .bench_board import Board
@@ -90,10 +93,10 @@ def _run(
 
     results = Results(arguments.out)
     _prepare(experiments, arguments)
-    jobs = make_jobs(experiments, arguments.out)
+    jobs = make_jobs(experiments, arguments.out, traces=arguments.traces)
     costs = {job.key: work(job.experiment, images_of(job.experiment)) for job in jobs}
     jobs.sort(key=lambda job: -costs[job.key])  # the longest first: no core idles at the end
-    done = [results.get(job.key) for job in jobs if results.done(job.key)]
+    done = [results.get(job.key) for job in jobs if is_done(job, results)]
     _tell_exchanged(jobs, results)
     board = Board(jobs, costs, done)
     display(board, engine(jobs))

@@ -83,6 +83,11 @@ class BatchNormMethod(AdaptedNetwork):
         """Statistics measured on the stream, of all layers."""
         return ChannelStatistics(self.target_mean, self.target_variance)
 
+    @property
+    def used(self) -> ChannelStatistics:
+        """Statistics that the last batch was normalised with, of all layers."""
+        return self.combine(self.source, self.target, self.by_channel(self.source_weight))
+
     def start(self) -> ChannelStatistics:
         """Target statistics before the first batch: mean 0 and variance 1, as a new BatchNorm's."""
         return ChannelStatistics(
@@ -150,8 +155,7 @@ class BatchNormMethod(AdaptedNetwork):
                 )
         adaptive = copy.deepcopy(self.network)
         layers = [module for module in adaptive.modules() if isinstance(module, AdaptiveBatchNorm)]
-        used = self.combine(self.source, self.target, self.by_channel(self.source_weight))
-        for layer, statistics in zip(layers, self.by_layer(used), strict=True):
+        for layer, statistics in zip(layers, self.by_layer(self.used), strict=True):
             layer.layer.running_mean.copy_(statistics.mean)
             layer.layer.running_var.copy_(statistics.variance)
             if not torch.isfinite(layer.layer.running_var).all():

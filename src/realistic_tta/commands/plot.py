@@ -1,0 +1,77 @@
+"""`rtta plot`: figures of what `rtta bench` has found. Runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from .bench import OUT
+
+FILTERS: dict[str, type[str | int]] = {
+    "data": str,
+    "network": str,
+    "setting": str,
+    "method": str,
+    "batch_size": int,
+}
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `plot`."""
+    plot = commands.add_parser(
+        "plot",
+        help="draw figures of what `rtta bench` has found",
+        description="Draws from stored results and runs nothing. docs/figures.md shows every "
+        "figure; without a name, all that the results allow are drawn.",
+    )
+    plot.add_argument("figures", nargs="*", metavar="FIGURE", help="such as error_by_batch_size")
+    plot.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    plot.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/figures")
+    plot.add_argument("--format", default="png", metavar="LIST", help="png (default), svg")
+    for name in FILTERS:
+        plot.add_argument(f"--{name.replace('_', '-')}", metavar="LIST", help="only these")
+    plot.set_defaults(run=_plot)
+
+
+def _plot(arguments: argparse.Namespace) -> None:
+    """A figure that was asked for by name must be there; of all, those that can be."""
+    from realistic_tta.errors import ResultsError, unknown
+    from realistic_tta.report.catalogue import FIGURES, draw
+    from realistic_tta.report.style import FORMATS, write_figure
+    from realistic_tta.results import Results
+    from realistic_tta.traces import read_trace
+
+    endings = arguments.format.split(",")
+    named = [("figure", each, FIGURES) for each in arguments.figures]
+    for kind, name, known in [*named, *(("format", each, FORMATS) for each in endings)]:
+        if name not in known:
+            raise ResultsError(unknown(kind, name, known))
+    given = {name: getattr(arguments, name) for name in FILTERS}
+    wanted = {name: _listed(name, text) for name, text in given.items() if text is not None}
+    needed = set(arguments.figures) - {"class_diversity"}
+    records = []
+    if needed or not arguments.figures:
+        records = Results(arguments.dir, create=False).read(**wanted)
+    traces = partial(read_trace, folder=arguments.dir)
+    out = arguments.out or arguments.dir / "figures"
+    for name in arguments.figures or FIGURES:
+        try:
+            drawn = list(draw(name, records, traces))
+        except ResultsError as problem:
+            where = "" if arguments.dir == OUT else f" (with --out {arguments.dir})"
+            if arguments.figures:
+                raise ResultsError(f"{problem}{where}") from problem
+            print(f"not drawn: {problem}{where}")
+            continue
+        for stem, figure in drawn:
+            for ending in endings:
+                write_figure(figure, out / f"{stem}.{ending}")
+                print(out / f"{stem}.{ending}")
+
+
+def _listed(name: str, text: str) -> list[str | int]:
+    try:
+        return [FILTERS[name](word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f'{name} is "{text}"; expected numbers such as 4,2,1') from None
