@@ -29,7 +29,7 @@ from realistic_tta.streams.settings import StreamPlan
 from .data import find_data, open_stream
 from .experiment import Experiment
 from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
-from .tally import Tally, wrong_predictions
+from .tally import Tally
 from .unfinished import restore, save, state_file
 
 SAVE_EVERY = 120.0  # seconds
@@ -89,7 +89,7 @@ def evaluate(
             adapted.reset()
         images = batch.images.to(device)
         outputs, method_seconds = timed(adapted, images)
-        tally.count(batch.parts.tolist(), wrong_predictions(outputs, batch.labels))
+        tally.see(batch.parts, batch.labels, outputs)
         tally.method_seconds += method_seconds
         plain_seconds = 0.0
         if tally.is_timed(batch.number):
@@ -102,6 +102,7 @@ def evaluate(
         if now - last_saved >= save_every:
             save(saved, adapted, tally)
             last_saved = time.perf_counter()
+    tally.settle()
     return finished(job, tally, stream.parts, device)
 
 
