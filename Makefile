@@ -24,6 +24,7 @@ format: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/runner.py
 
 # torch comes first, by its pinned version, so that nothing after it looks for another.
 # The networks that the tests adapt (timm's, torchvision's) are installed without what they ask

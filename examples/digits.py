@@ -1,6 +1,6 @@
 """Adapt a network of your own: train one on clean digits, show it shifted ones, watch it recover.
 
-    make demo
+    python examples/digits.py
 
 Takes the 1,797 real handwritten digits (8 x 8 pixels) that scikit-learn carries, trains a small
 convolutional network on half of them in a few seconds, then streams the other half through five

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import io
-import json
 import re
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from realistic_tta.benchmark.experiment import grid, read_grid
 from realistic_tta.benchmark.paper_tables import TABLES
 from realistic_tta.cli import main
 from realistic_tta.demo.display import results
-from realistic_tta.demo.experiment import Cell, Setup
+from realistic_tta.demo.experiment import Setup
 from realistic_tta.demo.words import headline
 from realistic_tta.streams.settings import SETTINGS
 
@@ -106,11 +106,12 @@ def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]
 
 
 def test_readme_shows_what_the_demo_printed() -> None:
-    """docs/demo.json is the results.json of a run; the README's table must be made of it."""
-    stored = json.loads((ROOT / "docs/demo.json").read_text())
-    rows, setup = stored["cells"], Setup()
-    assert stored["about"]["images"] == setup.images
-    errors = {Cell(row["method"], row["batch_size"]): row["errors"] for row in rows}
+    """docs/demo.csv is what `rtta results --csv` wrote after a run of `rtta demo`."""
+    rows = list(csv.DictReader(io.StringIO((ROOT / "docs/demo.csv").read_text())))
+    setup = Setup()
+    assert {row["experiment"] for row in rows} == {each.id for each in setup.experiments()}
+    errors = {(row["method"], int(row["batch_size"])): float(row["error"]) for row in rows}
+    errors |= {("source", size): errors["source", 64] for size in setup.batch_sizes}
     console = Console(width=80, file=io.StringIO(), highlight=False)
     console.print(results(errors, setup))
     console.print(headline(errors, setup))

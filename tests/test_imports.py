@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": {"results", "errors"},
     "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"},
     "report": {"results", "exports", "traces", "statistics", "errors"},
-    "demo": {"benchmark", "methods", "datasets", "networks", "errors"},
+    "demo": {"benchmark", "datasets", "networks", "results"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "datasets": {"numpy", "PIL", "cv2", "scipy"},

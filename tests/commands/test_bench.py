@@ -171,7 +171,7 @@ def test_without_the_published_set_the_packages_own_images_are_used_and_it_is_sa
     assert "cannot be compared with published ones" in told
     (only,) = Results(tmp_path / "out").read()
     assert only.data == "cifar10-c-sample"
-    written = {path.name for path in (tmp_path / "out/data/cifar10-c-sample-5").iterdir()}
+    written = {path.name for path in (tmp_path / "out/data/cifar10-c-sample-5-first-2").iterdir()}
     assert {"fog.npy", "labels.npy", "corruptions.json"} <= written
 
 

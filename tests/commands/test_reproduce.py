@@ -11,7 +11,7 @@ from bench_subjects import record, write_world
 from rich.console import Console
 
 from realistic_tta.benchmark.comparison import compare
-from realistic_tta.benchmark.engines import Event, Finished
+from realistic_tta.benchmark.events import Event, Finished
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.paper_tables import TABLES
 from realistic_tta.benchmark.runner import Job, failed

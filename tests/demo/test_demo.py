@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bench_subjects import record
 from PIL import Image
+from rich.console import Console
 
+from realistic_tta.benchmark.data import prepare
+from realistic_tta.benchmark.events import Event, Finished, Progress, Started
+from realistic_tta.benchmark.runner import Job, evaluate, failed, make_jobs
 from realistic_tta.cli import main
 from realistic_tta.datasets.catalogue import CORRUPTIONS
-from realistic_tta.demo.experiment import Cell, Setup, measure, prepare, work
-from realistic_tta.demo.words import breaks, headline, mean_error, table
+from realistic_tta.demo.display import Display
+from realistic_tta.demo.experiment import DATA, Setup
+from realistic_tta.demo.words import breaks, errors_of, headline
+from realistic_tta.results import Record, Results
 
 IMAGES = 6
 SETUP = Setup(images=IMAGES)
 METHODS, BATCH_SIZES = SETUP.methods, SETUP.batch_sizes
+CELLS = 1 + 5 * 3
 
 
 def demo(out: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "realistic_tta.cli",
-        "demo",
-        "--images",
-        str(IMAGES),
-        "--out",
-        str(out),
-    ]
+    words = ["demo", "--images", str(IMAGES), "--out", str(out)]
+    return [sys.executable, "-m", "realistic_tta.cli", *words]
 
 
 def run(out: Path) -> str:
@@ -42,37 +43,32 @@ def run(out: Path) -> str:
     return done.stdout
 
 
-def results(out: Path) -> dict[Cell, dict[str, float]]:
-    rows = json.loads((out / "results.json").read_text())["cells"]
-    return {Cell(row["method"], row["batch_size"]): row["errors"] for row in rows}
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The demo, killed as soon as it has its first figure, then run to the end."""
     out = tmp_path_factory.mktemp("demo")
     process = subprocess.Popen(demo(out), stdout=subprocess.DEVNULL)  # noqa: S603
-    while not (out / "results.json").exists():
+    while not list((out / "records").glob("[!.]*.json")):
         assert process.poll() is None, "the demo ended before it was killed"
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert 0 < len(results(out)) < len(SETUP.cells())
+    assert 0 < len(Results(out).read()) < CELLS
     return out, run(out)
 
 
 def test_a_killed_demo_goes_on(ran: tuple[Path, str]) -> None:
     out, printed = ran
-    assert set(results(out)) == set(SETUP.cells())
-    assert "figures were there" in printed
+    wanted = {experiment.id for experiment in SETUP.experiments()}
+    assert {record.experiment for record in Results(out).read(status="done")} == wanted
+    assert f"of {CELLS} figures were there" in printed
 
 
 def test_the_table_shows_every_method_and_batch_size(ran: tuple[Path, str]) -> None:
     out, printed = ran
     lines = {line.split()[0]: line for line in printed.splitlines() if line.split()}
-    for method, row in table(results(out), SETUP):
-        for error in row:
-            assert f"{error:.1f}" in lines[method]
+    for each in Results(out).read():
+        assert f"{each.error:.1f}" in lines[each.method]
     for size in BATCH_SIZES[:-1]:
         assert f"{size} at once" in printed
     assert max(map(len, printed.splitlines())) <= 80
@@ -85,39 +81,69 @@ def test_the_picture_is_drawn(ran: tuple[Path, str]) -> None:
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1000  # photographs, not a blank
 
 
-def test_a_second_run_measures_nothing_and_says_the_same(ran: tuple[Path, str]) -> None:
+def table_of(printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if line.strip().startswith(METHODS)]
+
+
+def test_a_second_run_measures_nothing_and_says_the_same(
+    ran: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process is started, no file of images or figures is written again."""
     out, printed = ran
-    before = (out / "results.json").stat().st_mtime_ns
-    again = run(out)
-    assert (out / "results.json").stat().st_mtime_ns == before
-    assert f"{len(SETUP.cells())} of {len(SETUP.cells())} figures were there" in again
 
-    def figures(text: str) -> list[str]:
-        lines = text.splitlines()
-        return [
-            line for line in lines if line.strip().startswith(METHODS) and "at once:" not in line
-        ]
+    def forbidden(*_: object, **__: object) -> None:
+        pytest.fail("a second run has nothing to do")
 
-    assert figures(again) == figures(printed)
+    monkeypatch.setattr("realistic_tta.benchmark.engines._Worker", forbidden)
+    monkeypatch.setattr("realistic_tta.benchmark.data.generate", forbidden)
+    kept = [path for part in ("records", "data") for path in (out / part).rglob("*.*")]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    start = time.monotonic()
+    assert main(demo(out)[3:]) == 0
+    assert time.monotonic() - start < 30  # 2 on an idle core: one picture is drawn
+    assert len(before) >= CELLS + len(CORRUPTIONS)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    again = capsys.readouterr().out
+    assert f"{CELLS} of {CELLS} figures were there" in again
+    assert table_of(again) == table_of(printed)
+    assert len(table_of(again)) == len(METHODS)
 
 
-def test_figures_are_those_of_one_process(ran: tuple[Path, str]) -> None:
-    """The same cell, measured here on images corrupted here."""
-    folder = ran[0] / "again"
-    prepare(SETUP, folder, workers=1)
-    done: list[int] = []
-    cell = Cell("rectified_tema", 4)
-    assert measure(cell, SETUP, folder, done.append) == results(ran[0])[cell]
-    assert sum(done) == work(cell, IMAGES) * len(CORRUPTIONS)
+def test_figures_are_those_of_one_process(ran: tuple[Path, str], tmp_path: Path) -> None:
+    """The same experiment, measured here on images corrupted here."""
+    chosen = next(each for each in SETUP.experiments() if each.method == "rectified_tema")
+    prepare(DATA, chosen.plan, tmp_path, workers=1)
+    (job,) = make_jobs([chosen], tmp_path)
+    there = Results(ran[0]).get(job.key)
+    assert there.parts == evaluate(job, tmp_path).parts
+    assert {part.images for part in there.parts} == {IMAGES}
+
+
+def test_only_the_photographs_that_are_shown_are_corrupted(ran: tuple[Path, str]) -> None:
+    (folder,) = (ran[0] / "data").iterdir()
+    for name in CORRUPTIONS:
+        assert len(np.load(folder / f"{name}.npy", mmap_mode="r")) == IMAGES
+
+
+def test_the_benchmarks_commands_read_what_the_demo_keeps(
+    ran: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["results", "--dir", str(ran[0]), "--pivot", "method,batch_size"]) == 0
+    assert table_of(capsys.readouterr().out)[-1].startswith("rectified_tema")
+    words = ["--data", DATA, "--images", str(IMAGES), "--methods", "tbn", "--batch-sizes", "4"]
+    assert main(["bench", "--out", str(ran[0]), *words]) == 0
+    assert "1 of 1 done, 0 running, 0 left" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--images", "2001"], "images is 2001; expected 1 to 2000"),
+        (["--images", "2001"], "images is 2001; expected at most 2000"),
+        (["--images", "0"], "images is 0; expected a whole number of 1 or more"),
         (["--methods", "tmea"], 'unknown method "tmea"; did you mean "tema"?'),
         (["--batch-sizes", "4,x"], 'batch sizes are "4,x"; expected numbers such as 64,4,1'),
-        (["--batch-sizes", "0"], "expected at least one of each, sizes of 1 or more"),
+        (["--batch-sizes", "0"], "batch size is 0; expected a whole number of 1 or more"),
+        (["--workers", "0"], "workers is 0; expected 1 or more"),
     ],
 )
 def test_wrong_words_are_answered(
@@ -125,30 +151,56 @@ def test_wrong_words_are_answered(
 ) -> None:
     assert main(["demo", "--out", str(tmp_path), *words]) == 1
     assert told in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
-def test_the_source_is_measured_once_and_the_longest_first() -> None:
-    cells = SETUP.cells()
-    assert [cell.batch_size for cell in cells if cell.method == "source"] == [64]
-    assert len(cells) == 1 + 5 * 3
-    assert cells[0] == Cell("rectified_tema", 1)
+def longest_fails(jobs: list[Job], folder: Path, *_: object) -> Iterator[Event]:
+    for place, job in enumerate(jobs):
+        each = job.experiment
+        made = record(job.key, method=each.method, batch_size=each.batch_size)
+        made = made if place else failed(job, "ValueError: not today")
+        Results(folder).write(made)
+        yield Finished(job, made)
 
 
-ERRORS = {
-    Cell(method, size): {"fog": 10.0 + place, "snow": 30.0 + place + size}
+def test_a_figure_that_failed_is_told_and_the_others_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realistic_tta.benchmark.engines.run_local", longest_fails)
+    monkeypatch.setattr("realistic_tta.demo.picture.draw", lambda *_: None)
+    words = ["--images", "2", "--methods", "source,tbn", "--batch-sizes", "4,1"]
+    assert main(["demo", "--out", str(tmp_path), "--workers", "1", *words]) == 1
+    told = capsys.readouterr()
+    assert "1 of 3 figures failed, the first with: ValueError: not today" in told.err
+    shown = {line.split()[0]: line.split()[-2:] for line in table_of(told.out)}
+    assert shown == {"source": ["37.5", "37.5"], "tbn": ["37.5", "…"]}
+
+
+def test_the_source_is_measured_once() -> None:
+    experiments = SETUP.experiments()
+    assert [each.batch_size for each in experiments if each.method == "source"] == [64]
+    assert len(experiments) == CELLS
+    assert len({each.id for each in experiments}) == CELLS
+
+
+RECORDS: list[Record] = [
+    record(method=method, batch_size=size, error=20.0 + place + size / 2)
     for place, method in enumerate(METHODS)
     for size in BATCH_SIZES
-}
+    if method != "source" or size == 64
+]
+ERRORS = errors_of(RECORDS, SETUP)
 
 
-def test_means_are_over_corruptions_and_the_source_has_one() -> None:
-    assert mean_error(ERRORS, "tbn", 4) == (11 + 35) / 2
-    assert {mean_error(ERRORS, "source", size) for size in BATCH_SIZES} == {52.0}
-    assert mean_error({}, "tbn", 4) is None
+def test_the_sources_error_holds_for_every_batch_size() -> None:
+    assert len(ERRORS) == len(METHODS) * len(BATCH_SIZES)
+    assert {ERRORS["source", size] for size in BATCH_SIZES} == {52.0}
+    assert ERRORS["tbn", 4] == 23.0
+    assert errors_of([record(status="failed", error=None)], SETUP) == {}
 
 
 def test_worse_than_the_source_is_broken() -> None:
-    worse = ERRORS | {Cell("tbn", 1): {"fog": 60.0, "snow": 50.0}}
+    worse = ERRORS | {("tbn", 1): 55.0}
     assert breaks(worse, "tbn", 1)
     assert not breaks(worse, "tbn", 4)
     assert not breaks({}, "tbn", 4)
@@ -158,4 +210,16 @@ def test_the_headline_names_the_figures() -> None:
     told = headline(ERRORS, SETUP)
     assert not headline({}, SETUP)
     for cell in (("source", 1), ("rectified_tema", 1), ("tbn", 1), ("tbn", 64)):
-        assert f"{mean_error(ERRORS, *cell):.1f}" in told
+        assert f"{ERRORS[cell]:.1f}" in told
+
+
+def test_on_a_terminal_the_table_fills_and_says_how_long_it_takes() -> None:
+    screen = Console(width=80, file=io.StringIO(), force_terminal=True)
+    job = Job(SETUP.experiments()[0], "s", "n")
+    with Display(screen, SETUP) as display:
+        display(Started(job), 0.0, {})
+        display(Progress(job, 1, 2, 50.0), 0.5, {("source", 64): 48.1})
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    assert "48.1" in shown
+    assert "50 %, 0 seconds to go" in shown

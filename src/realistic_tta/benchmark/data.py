@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -83,35 +83,42 @@ def available(name: str) -> str:
 
 def prepare(
     name: str,
+    plan: StreamPlan,
     folder: Path,
-    severities: Collection[int],
     workers: int,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Writes the corrupted images that come from the package, once, for all workers to map."""
-    place = generated(name, folder, severities)
+    place = generated(name, plan, folder)
     there = all((place / f"{corruption}.npy").exists() for corruption in CORRUPTIONS)
     if there or find_data(name).published is not None:
         return
-    sample, order = load_sample(), sorted(severities)
-    generate(sample.images, sample.labels, place, severities=order, workers=workers, report=report)
+    sample, severities = load_sample(), severities_of(plan.setting)
+    if plan.images is not None and plan.images > len(sample):
+        raise SettingError(f"images is {plan.images}; expected at most {len(sample)}, the sample's")
+    images, labels = sample.images[: plan.images], sample.labels[: plan.images]
+    generate(images, labels, place, severities=severities, workers=workers, report=report)
 
 
-def generated(name: str, folder: Path, severities: Collection[int]) -> Path:
-    """Where the corrupted images of these severities are written.
+def generated(name: str, plan: StreamPlan, folder: Path) -> Path:
+    """Where the corrupted images are written: of all, or of the first so many, in a folder apart.
 
-    >>> generated("cifar10-c-sample", Path("out"), {5}).as_posix()
+    The last few images get other random draws when others follow them (generate.py works in
+    pieces), so that a smaller set is not just the beginning of a larger one.
+
+    >>> generated("cifar10-c-sample", StreamPlan(), Path("out")).as_posix()
     'out/data/cifar10-c-sample-5'
+    >>> generated("cifar10-c-sample", StreamPlan(images=256), Path("out")).as_posix()
+    'out/data/cifar10-c-sample-5-first-256'
     """
-    return folder / "data" / f"{name}-{''.join(map(str, sorted(severities)))}"
+    severities = "".join(map(str, severities_of(plan.setting)))
+    first = "" if plan.images is None else f"-first-{plan.images}"
+    return folder / "data" / f"{name}-{severities}{first}"
 
 
-def open_data(name: str, folder: Path, severities: Collection[int]) -> CorruptedSet:
-    """The set, memory-mapped; every file is checked, none is read."""
-    published = find_data(name).published
-    if published is None:
-        return open_cifar_c(generated(name, folder, severities), CIFAR10_CLASSES)
-    source = data_folder() / published
+def open_published(name: str, folder: Path) -> CorruptedSet:
+    """A set fetched into the folder, memory-mapped; every file is checked, none is read."""
+    source = folder / str(find_data(name).published)
     if name == "imagenet-c":
         listed = source / IMAGENET_LIST
         return open_imagenet_c(source, listed=listed if listed.exists() else None)
@@ -130,6 +137,9 @@ def severities_of(setting: str) -> tuple[int, ...]:
 def open_stream(name: str, plan: StreamPlan, folder: Path) -> Stream:
     """The images of a data set in the order of the plan."""
     parts = SETTINGS[plan.setting].parts(CORRUPTIONS)
-    found = open_data(name, folder, severities_of(plan.setting))
+    if find_data(name).published is None:
+        found: CorruptedSet = open_cifar_c(generated(name, plan, folder), CIFAR10_CLASSES)
+    else:
+        found = open_published(name, data_folder())
     by_part = {part: found.part(*part) for part in set(parts)}
     return Stream(plan, parts, [by_part[part] for part in parts])

@@ -13,7 +13,7 @@ from realistic_tta.datasets.sample import load_sample
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 
-from .data import find_data, open_data
+from .data import find_data, open_published
 from .experiment import Experiment
 from .runner import timed
 
@@ -34,7 +34,7 @@ def images_of(experiment: Experiment) -> int:
 @cache
 def _stored(data: str, folder: Path) -> int:
     """Images in one part of a published set; to list ImageNet-C's takes a while."""
-    return len(open_data(data, folder, (5,)).part(CORRUPTIONS[0], 5))
+    return len(open_published(data, folder).part(CORRUPTIONS[0], 5))
 
 
 def batches_of(experiment: Experiment, images: int) -> int:

@@ -30,7 +30,7 @@ from realistic_tta.traces import trace_file, write_trace
 from .data import find_data, open_stream
 from .experiment import Experiment
 from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
-from .tally import Tally, wrong_predictions
+from .tally import Tally
 from .traces import finished_trace, trace_point
 from .unfinished import restore, save, state_file
 
@@ -101,9 +101,10 @@ def evaluate(
             adapted.reset()
         images = batch.images.to(device)
         outputs, method_seconds = timed(adapted, images)
-        tally.count(batch.parts.tolist(), wrong_predictions(outputs, batch.labels))
+        tally.see(batch.parts, batch.labels, outputs)
         tally.method_seconds += method_seconds
-        if tally.trace is not None and tally.window == (0, 0):  # the course has just got a point
+        if tally.trace is not None and tally.is_at_point():
+            tally.settle()
             tally.trace.append(trace_point(adapted, tally.course[-1][0]))
         plain_seconds = 0.0
         if tally.is_timed(batch.number):
@@ -116,6 +117,7 @@ def evaluate(
         if now - last_saved >= save_every:
             save(saved, adapted, tally)
             last_saved = time.perf_counter()
+    tally.settle()
     if tally.trace is not None:  # before the record: one that is done has its trace
         write_trace(finished_trace(job.key, adapted, tally), folder)
     return finished(job, tally, stream.parts, device)

@@ -9,20 +9,25 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from realistic_tta.results import PartResult
-from realistic_tta.streams.orderings import Part
+from realistic_tta.streams.orderings import Indices, Part
 
 POINTS = 200  # of the course, at most
 # A TracePoint of realistic_tta/traces.py in plain numbers.
 Point = tuple[int, float | None, list[float | None], list[float | None]]
+TOGETHER = 64  # images that wait to be counted, at most, unless a batch has more
 SAMPLES = 3, 30  # batches on which the plain network is timed, at least and at most
 
 
 @dataclass
 class Tally:
     """Plain numbers only, so that it can be written down and read back at any batch.
+
+    What is seen waits a little and is counted together: at batch size 1 every operation on a tensor
+    is felt. Figures are of what has been counted; `error` and `saved` count the rest first.
 
     course: images seen so far, error since the point before. window: images and wrong since then.
     timed: seconds of the method and of the plain network on the same batch.
@@ -32,7 +37,7 @@ class Tally:
     total: int  # batches of the whole stream
     images: list[int]  # (part,)
     wrong: list[int]  # (part,)
-    batches: int = 0
+    counted: int = 0  # batches
     course: list[tuple[int, float]] = field(default_factory=list)
     window: tuple[int, int] = (0, 0)
     seconds: float = 0.0
@@ -41,6 +46,9 @@ class Tally:
     trace: list[Point] | None = None
     resumed: int = 0
 
+    def __post_init__(self) -> None:
+        self._waiting: list[tuple[Indices, Tensor, Tensor]] = []
+
     @classmethod
     def start(cls, total: int, parts: int, *, traced: bool = False) -> Self:
         """Nothing counted yet."""
@@ -48,22 +56,56 @@ class Tally:
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> Self:
-        """From what `dataclasses.asdict` gave."""
+        """From what `saved` gave."""
         tally = cls(**saved)
         return dataclasses.replace(tally, resumed=tally.resumed + 1)
+
+    def saved(self) -> dict[str, Any]:
+        """As it is written down."""
+        self.settle()
+        return dataclasses.asdict(self)
+
+    @property
+    def batches(self) -> int:
+        """Seen so far."""
+        return self.counted + len(self._waiting)
+
+    def see(self, parts: Indices, labels: Tensor, outputs: Tensor) -> None:
+        """Takes in a batch. parts, labels: (image,). outputs: (image, class)."""
+        self._waiting.append((parts, labels, outputs))
+        if len(self._waiting) * len(parts) >= TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Counts everything seen."""
+        if not self._waiting:
+            return
+        by_batch, labels, outputs = zip(*self._waiting, strict=True)
+        self._waiting = []
+        wrong, begin = wrong_predictions(torch.cat(outputs), torch.cat(labels)), 0
+        for parts in by_batch:
+            self.count(parts.tolist(), wrong[begin : begin + len(parts)])
+            begin += len(parts)
 
     def count(self, parts: Sequence[int], wrong: Sequence[bool]) -> None:
         """Adds a batch. parts: (image,), where each is from. wrong: (image,), whether."""
         for part, flag in zip(parts, wrong, strict=True):
             self.images[part] += 1
             self.wrong[part] += flag
-        self.batches += 1
+        self.counted += 1
         self.window = self.window[0] + len(wrong), self.window[1] + sum(wrong)
-        if self.batches % -(-self.total // POINTS) == 0 or self.batches == self.total:
+        if self._ends_a_point(self.counted):
             images, missed = self.window
             seen = self.course[-1][0] + images if self.course else images
             self.course.append((seen, 100 * missed / images))
             self.window = 0, 0
+
+    def is_at_point(self) -> bool:
+        """Whether the course gets a point after the batch seen last."""
+        return self._ends_a_point(self.batches)
+
+    def _ends_a_point(self, batches: int) -> bool:
+        return batches % -(-self.total // POINTS) == 0 or batches == self.total
 
     def is_timed(self, number: int) -> bool:
         """Whether the plain network runs this batch, too; never the first, which warms up."""
@@ -73,6 +115,7 @@ class Tally:
 
     def error(self) -> float:
         """Mean over the parts seen, in percent."""
+        self.settle()
         errors = [100 * w / n for w, n in zip(self.wrong, self.images, strict=True) if n]
         return sum(errors) / len(errors) if errors else 0.0
 
@@ -90,9 +133,6 @@ class Tally:
 def wrong_predictions(outputs: Tensor, labels: Tensor) -> list[bool]:
     """(image,): whether the largest output is not the label; NaN is never right.
 
-    Numbers rather than tensors: at batch size 1 every operation on a tensor would be felt.
-
-    >>> import torch
     >>> outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [float("nan"), 0.0]])
     >>> wrong_predictions(outputs, torch.tensor([1, 1, 0]))
     [False, True, True]

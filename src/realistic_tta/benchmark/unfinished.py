@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def state_file(key: str, folder: Path) -> Path:
 def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     """Writes down everything the rest of the run depends on, whole or not at all."""
     content = io.BytesIO()
-    state = {"method": adapted.state_dict(), "tally": dataclasses.asdict(tally)}
+    state = {"method": adapted.state_dict(), "tally": tally.saved()}
     torch.save(state | {"versions": versions()}, content)
     write_whole(path, content.getvalue())
 

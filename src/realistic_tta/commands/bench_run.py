@@ -160,17 +160,15 @@ def in_words(seconds: float) -> str:
 
 
 def _prepare(experiments: Sequence[Experiment], arguments: argparse.Namespace) -> None:
-    """Corrupts the package's images, once for each choice of severities."""
-    from realistic_tta.benchmark.data import prepare, severities_of
+    """Corrupts the package's images, once for each choice of severities and images."""
+    from realistic_tta.benchmark.data import prepare
 
     def tell(progress: Progress) -> None:
         if progress.done == progress.pieces:
             print(f"{progress.name} written", flush=True)
 
-    for data, severities in sorted(
-        {(each.data, severities_of(each.setting)) for each in experiments}
-    ):
-        prepare(data, arguments.out, severities, arguments.workers, tell)
+    for data, plan in dict.fromkeys((each.data, each.plan) for each in experiments):
+        prepare(data, plan, arguments.out, arguments.workers, tell)
 
 
 def _tell_exchanged(jobs: Sequence[Job], results: Results) -> None:

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from .bench import OUT
+from .bench_run import OUT
 
 FILTERS: dict[str, type[str | int]] = {
     "data": str,

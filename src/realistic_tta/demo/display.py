@@ -15,21 +15,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .experiment import Cell, Setup
-from .words import BEST, EXPLAINED, breaks, mean_error, table
+from realistic_tta.benchmark.events import Event, Finished
+
+from .experiment import Setup
+from .words import BEST, EXPLAINED, Errors, breaks
 
 BROKEN = "✗"
 
 
 class Display:
-    """Used as a context; called with the share done and the errors known so far."""
+    """Used as a context; called with every event, the share done and the errors known so far."""
 
     def __init__(self, console: Console, setup: Setup) -> None:
         self.console, self.setup = console, setup
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.start = time.monotonic()
-        self.first_share: float | None = None
-        self.told: set[Cell] = set()
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -39,22 +39,16 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def __call__(self, share: float, errors: dict[Cell, dict[str, float]]) -> None:
+    def __call__(self, event: Event, share: float, errors: Errors) -> None:
         """Shows how far the work is."""
-        if self.first_share is None:
-            self.first_share = share
-            self.told = set(errors)
         if self.console.is_terminal:
             self.live.update(Group(results(errors, self.setup), self._bar(share)), refresh=True)
-            return
-        for cell in errors:
-            if cell not in self.told:
-                self.told.add(cell)
-                error = mean_error(errors, *cell)
-                self.console.print(
-                    f"{100 * share:3.0f} %  {cell.method}, {cell.batch_size} at once: "
-                    f"{error:.1f} % wrong"
-                )
+        elif isinstance(event, Finished) and event.record.error is not None:
+            record = event.record
+            self.console.print(
+                f"{100 * share:3.0f} %  {record.method}, {record.batch_size} at once: "
+                f"{record.error:.1f} % wrong"
+            )
 
     def _bar(self, share: float) -> Table:
         line = Table.grid(padding=(0, 1))
@@ -63,23 +57,22 @@ class Display:
 
     def _time(self, share: float) -> str:
         gone = time.monotonic() - self.start
-        new = share - (self.first_share or 0)
-        if new < 0.02:
+        if share < 0.02:
             return f"{100 * share:.0f} %"
-        return f"{100 * share:.0f} %, {gone * (1 - share) / new:.0f} seconds to go"
+        return f"{100 * share:.0f} %, {gone * (1 - share) / share:.0f} seconds to go"
 
 
-def results(errors: dict[Cell, dict[str, float]], setup: Setup) -> Table:
-    """Mean error by method and batch size; what is worse than the source is marked."""
+def results(errors: Errors, setup: Setup) -> Table:
+    """Error by method and batch size; what is worse than the source is marked."""
     shown = Table(box=box.SIMPLE_HEAD, title="percent of photographs named wrong", title_style="")
     shown.add_column("method")
     shown.add_column("statistics from", style="dim")
     for size in setup.batch_sizes:
         shown.add_column(f"{size} at once" if size > 1 else "one by one", justify="right")
-    for method, row in table(errors, setup):
+    for method in setup.methods:
         figures = [
-            _figure(error, broken=breaks(errors, method, size))
-            for size, error in zip(setup.batch_sizes, row, strict=True)
+            _figure(errors.get((method, size)), broken=breaks(errors, method, size))
+            for size in setup.batch_sizes
         ]
         style = "bold" if method == BEST else ""
         shown.add_row(method, EXPLAINED.get(method, ""), *figures, style=style)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CORRUPTIONS
-from realistic_tta.datasets.stored import open_cifar_c
+from realistic_tta.benchmark.data import open_stream
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.results import Record
 
-from .experiment import Cell, Setup
-from .words import BEST, USUAL, table
+from .experiment import DATA, Setup
+from .words import BEST, USUAL, Errors, errors_of
 
 SHOWN = 17  # which photograph of the sample: a horse
 # Okabe and Ito's colours, told apart by every eye; markers for print in black and white.
@@ -28,34 +32,36 @@ STYLES: dict[str, dict[str, Any]] = {
 COMPARED = ("source", USUAL, BEST)
 
 
-def draw(errors: dict[Cell, dict[str, float]], setup: Setup, corrupted: Path, file: Path) -> None:
+def draw(records: Sequence[Record], setup: Setup, folder: Path, file: Path) -> None:
     """Writes the picture, PNG or SVG by the file's ending."""
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(11, 6.2), layout="constrained")
         FigureCanvasAgg(figure)
         parts: Any = figure.subfigures(2, 1, height_ratios=[1, 4.6])
         top, bottom = parts
-        _photographs(top, setup, corrupted)
+        _photographs(top, setup, folder)
         left, right = bottom.subplots(1, 2, width_ratios=[1, 1.35])
-        _by_batch_size(left, errors, setup)
-        _by_corruption(right, errors, setup)
+        _by_batch_size(left, errors_of(records, setup), setup)
+        _by_corruption(right, records, setup.batch_sizes[-1])
         figure.savefig(file, dpi=110)
 
 
-def _photographs(figure: Any, setup: Setup, corrupted: Path) -> None:
+def _photographs(figure: Any, setup: Setup, folder: Path) -> None:
     """The same photograph under every corruption."""
-    damaged = open_cifar_c(corrupted, CIFAR10_CLASSES)
-    shown = min(SHOWN, setup.images - 1)
+    damaged = open_stream(DATA, setup.experiments()[0].plan, folder)
+    shown = np.array([min(SHOWN, setup.images - 1)])
     figure.suptitle("One photograph, fifteen kinds of damage", x=0.01, ha="left", fontsize=11)
-    for axes, name in zip(figure.subplots(1, len(CORRUPTIONS)), CORRUPTIONS, strict=True):
-        axes.imshow(damaged.part(name, setup.severity).images[shown], interpolation="bicubic")
-        axes.set_title(name.replace("_", "\n", 1), fontsize=7)
+    places = figure.subplots(1, len(damaged.parts))
+    for axes, part, images in zip(places, damaged.parts, damaged.contents, strict=True):
+        axes.imshow(images.take(shown)[0], interpolation="bicubic")
+        axes.set_title(part.corruption.replace("_", "\n", 1), fontsize=7)
         axes.set_axis_off()
 
 
-def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]], setup: Setup) -> None:
+def _by_batch_size(axes: Any, errors: Errors, setup: Setup) -> None:
     places = range(len(setup.batch_sizes))
-    for method, row in table(errors, setup):
+    for method in setup.methods:
+        row = [errors.get((method, size), math.nan) for size in setup.batch_sizes]
         axes.plot(places, row, label=method, **STYLES.get(method, {"marker": ".", "alpha": 0.7}))
     axes.set_xticks(places, [str(size) for size in setup.batch_sizes])
     axes.set_xlabel("images at once")
@@ -66,16 +72,15 @@ def _by_batch_size(axes: Any, errors: dict[Cell, dict[str, float]], setup: Setup
     axes.grid(axis="y", alpha=0.3)
 
 
-def _by_corruption(axes: Any, errors: dict[Cell, dict[str, float]], setup: Setup) -> None:
+def _by_corruption(axes: Any, records: Sequence[Record], small: int) -> None:
     """At the smallest batch size; a line joins as trained and adapted."""
-    small = setup.batch_sizes[-1]
     places = list(range(len(CORRUPTIONS)))[::-1]
-    at = {method: setup.batch_sizes[0] if method == "source" else small for method in COMPARED}
-    columns = {
-        method: list(errors[Cell(method, size)].values())
-        for method, size in at.items()
-        if Cell(method, size) in errors
+    by_method = {
+        record.method: [part.error for part in record.parts]
+        for record in records
+        if record.parts and (record.method == "source" or record.batch_size == small)
     }
+    columns = {method: by_method[method] for method in COMPARED if method in by_method}
     if "source" in columns and BEST in columns:
         spans = columns["source"], columns[BEST]
         axes.hlines(places, *spans, color="#0072B2", alpha=0.35, linewidth=4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from .experiment import Cell, Setup
+from realistic_tta.results import Record
 
-Errors = Mapping[Cell, Mapping[str, float]]
+from .experiment import Setup
+
+Errors = Mapping[tuple[str, int], float]  # (method, batch size) -> percent wrong
 BEST, USUAL = "rectified_tema", "tbn"
 EXPLAINED = {  # where the statistics come from
     "source": "training",
@@ -18,32 +20,27 @@ EXPLAINED = {  # where the statistics come from
 }
 
 
-def table(errors: Errors, setup: Setup) -> list[tuple[str, list[float | None]]]:
-    """A row a method: its mean error at each batch size, None where it is not known yet."""
-    sizes = setup.batch_sizes
-    return [(method, [mean_error(errors, method, n) for n in sizes]) for method in setup.methods]
-
-
-def mean_error(errors: Errors, method: str, batch_size: int) -> float | None:
-    """Over the corruptions, in percent; the source's holds for every batch size."""
-    sources = [cell for cell in errors if cell.method == "source"]
-    cell = sources[0] if sources and method == "source" else Cell(method, batch_size)
-    by_corruption = errors.get(cell)
-    return sum(by_corruption.values()) / len(by_corruption) if by_corruption else None
+def errors_of(records: Iterable[Record], setup: Setup) -> dict[tuple[str, int], float]:
+    """The figures of the table that are known; the source's holds for every batch size."""
+    known: dict[tuple[str, int], float] = {}
+    for record in records:
+        if record.error is not None:
+            sizes = setup.batch_sizes if record.method == "source" else (record.batch_size,)
+            known |= {(record.method, size): record.error for size in sizes}
+    return known
 
 
 def breaks(errors: Errors, method: str, batch_size: int) -> bool:
-    """Whether the method is worse than leaving the network alone."""
-    error = mean_error(errors, method, batch_size)
-    source = mean_error(errors, "source", batch_size)
+    """Whether the method is known to be worse than leaving the network alone."""
+    error, source = errors.get((method, batch_size)), errors.get(("source", batch_size))
     return error is not None and source is not None and error > source
 
 
 def headline(errors: Errors, setup: Setup) -> str:
     """The result in two sentences; nothing if it lacks one of the three methods."""
     large, small = setup.batch_sizes[0], setup.batch_sizes[-1]
-    source, ours = mean_error(errors, "source", small), mean_error(errors, BEST, small)
-    usual, usual_large = mean_error(errors, USUAL, small), mean_error(errors, USUAL, large)
+    source, ours = errors.get(("source", small)), errors.get((BEST, small))
+    usual, usual_large = errors.get((USUAL, small)), errors.get((USUAL, large))
     if source is None or ours is None or usual is None or usual_large is None:
         return ""
     when = "One photograph at a time" if small == 1 else f"Seeing {small} photographs at once"

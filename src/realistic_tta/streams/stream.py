@@ -71,12 +71,11 @@ class Stream:
         block = size * max(READ // size, 1)
         for begin in range(passed * size, len(loader.images), block):
             images, labels, parts = self._read(loader, slice(begin, begin + block))
-            for offset in range(0, len(parts), size):
-                place, first = slice(offset, offset + size), begin + offset
-                reset = self.reset == "batch" or (self.reset == "loader" and first == 0)
-                yield StreamBatch(
-                    number + first // size, images[place], labels[place], parts[place], reset
-                )
+            pieces = zip(images.split(size), labels.split(size), strict=True)
+            for place, (few, few_labels) in enumerate(pieces, start=begin // size):
+                reset = self.reset == "batch" or (self.reset == "loader" and place == 0)
+                few_parts = parts[place * size - begin :][:size]
+                yield StreamBatch(number + place, few, few_labels, few_parts, reset)
 
     def _read(self, loader: Loader, place: slice) -> tuple[Tensor, Tensor, Indices]:
         """Images, labels and parts of some batches."""

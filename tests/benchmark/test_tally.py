@@ -1,0 +1,69 @@
+"""What is seen batch by batch is counted together, and nobody can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from realistic_tta.benchmark.tally import TOGETHER, Tally
+
+PARTS, CLASSES = 3, 4
+
+
+def batches(count: int, size: int) -> list[tuple[np.ndarray, Tensor, Tensor]]:
+    """Parts, labels and outputs, some of them NaN; the last batch is smaller."""
+    random = np.random.default_rng(count)
+    sizes = [size] * (count - 1) + [max(size // 2, 1)]
+    outputs = [random.normal(size=(n, CLASSES)) for n in sizes]
+    for few in outputs[::7]:
+        few[0, random.integers(CLASSES)] = np.nan
+    return [
+        (
+            random.integers(0, PARTS, len(few)),
+            torch.from_numpy(random.integers(0, CLASSES, len(few))),
+            torch.from_numpy(few),
+        )
+        for few in outputs
+    ]
+
+
+def counted_at_once(seen: list[tuple[np.ndarray, Tensor, Tensor]], total: int) -> Tally:
+    """Each batch by itself, by NumPy."""
+    tally = Tally.start(total, PARTS)
+    for parts, labels, outputs in seen:
+        rows = outputs.numpy()
+        right = (rows.argmax(1) == labels.numpy()) & ~np.isnan(rows).any(1)
+        tally.count(parts.tolist(), (~right).tolist())
+    return tally
+
+
+@pytest.mark.parametrize("size", [1, 3, TOGETHER, TOGETHER + 1])
+def test_at_any_moment_the_figures_are_those_of_all_batches_seen(size: int) -> None:
+    seen = batches(200, size)
+    tally = Tally.start(len(seen), PARTS)
+    asked = set(np.random.default_rng(0).choice(len(seen), 20, replace=False).tolist())
+    for number, batch in enumerate(seen):
+        tally.see(*batch)
+        assert tally.batches == number + 1
+        if number in asked:
+            assert tally.error() == counted_at_once(seen[: number + 1], len(seen)).error()
+    tally.settle()
+    assert tally == counted_at_once(seen, len(seen))
+
+
+def test_a_tally_written_down_at_any_batch_goes_on_as_if_nothing_had_been() -> None:
+    seen = batches(150, 1)
+    for stop in (0, 1, TOGETHER - 1, TOGETHER, 149):
+        tally = Tally.start(len(seen), PARTS)
+        for batch in seen[:stop]:
+            tally.see(*batch)
+        tally = Tally.restore(tally.saved())
+        assert tally.batches == stop
+        for batch in seen[stop:]:
+            tally.see(*batch)
+        tally.settle()
+        assert tally.resumed == 1
+        whole = counted_at_once(seen, len(seen)).saved()
+        assert tally.saved() == whole | {"resumed": 1}
