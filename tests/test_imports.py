@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"datasets", "errors"},
     "results": {"errors"},
     "exports": {"results", "errors"},
+    "report": {"exports", "results", "errors"},
     "benchmark": {"streams", "methods", "datasets", "networks", "results", "errors"},
     "demo": {"benchmark", "methods", "datasets", "networks", "errors"},
 }
@@ -35,7 +36,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {"networks": {"safetensors"}, "exports": {"pandas"}}
-NO_TORCH = {"results", "exports"}
+NO_TORCH = {"results", "exports", "report"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import bench, corrupt, data, demo, momentum, networks, results, train
+from .commands import bench, corrupt, data, demo, momentum, networks, report, results, train
 
-COMMANDS = (demo, bench, results, momentum, data, corrupt, networks, train)
+COMMANDS = (demo, bench, results, report, momentum, data, corrupt, networks, train)
 
 
 def main(words: Sequence[str] | None = None) -> int:

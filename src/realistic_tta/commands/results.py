@@ -34,8 +34,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="docs/result_fields.md says what every field means.",
     )
     results.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
-    for name in FILTERS:
-        results.add_argument(f"--{name.replace('_', '-')}", metavar="LIST", help="only these")
+    add_filters(results)
     results.add_argument("--pivot", metavar="ROW,COLUMN", help="a table, such as method,batch_size")
     results.add_argument("--value", default="error", metavar="FIELD", help="in it; default: error")
     results.add_argument("--csv", type=Path, metavar="FILE")
@@ -44,10 +43,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     results.set_defaults(run=_results)
 
 
-def _results(arguments: argparse.Namespace) -> None:
+def add_filters(command: argparse.ArgumentParser) -> None:
+    """Options that choose records."""
+    for name in FILTERS:
+        command.add_argument(f"--{name.replace('_', '-')}", metavar="LIST", help="only these")
+
+
+def wanted(arguments: argparse.Namespace) -> dict[str, list[Any]]:
+    """What the filters ask for, by field."""
     given = {name: getattr(arguments, name) for name in FILTERS}
-    wanted = {name: _listed(name, text) for name, text in given.items() if text is not None}
-    records = in_order(Results(arguments.dir, create=False).read(**wanted))
+    return {name: _listed(name, text) for name, text in given.items() if text is not None}
+
+
+def _results(arguments: argparse.Namespace) -> None:
+    records = in_order(Results(arguments.dir, create=False).read(**wanted(arguments)))
     if arguments.csv:
         write_whole(arguments.csv, to_csv(records).encode())
     if arguments.parquet:
