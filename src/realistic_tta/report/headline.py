@@ -43,10 +43,10 @@ def _help(errors: Errors) -> str:
     sizes = [size for size in _sizes(errors) if _best(errors, size)]
     ends = list(dict.fromkeys((sizes[0], sizes[-1])))
     if all(_best_error(errors, size) >= _known(errors, size) for size in sizes):
-        near = ", ".join(f"{_best(errors, n)} {_best_error(errors, n):.1f} % at {n}" for n in ends)
+        near = min(sizes, key=lambda n: _best_error(errors, n))
         return (
-            f"No method beats the network alone, which names {_known(errors, ends[0]):.1f} % "
-            f"wrong; nearest: {near}."
+            f"No method beats the network alone, which names {_known(errors, near):.1f} % wrong; "
+            f"nearest: {_best(errors, near)} {_best_error(errors, near):.1f} %."
         )
     return f"{'; '.join(_gain(errors, size) for size in ends)}."
 

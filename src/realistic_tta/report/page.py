@@ -53,5 +53,7 @@ def page(records: Sequence[Record], folder: Path, package: str) -> str:
 
 def _asset(name: str) -> str:
     text = (files("realistic_tta.report") / name).read_text(encoding="utf-8")
-    assert name == "template.html" or "</script" not in text.lower(), f"{name} would end its element"
+    assert name == "template.html" or "</script" not in text.lower(), (
+        f"{name} would end its element"
+    )
     return text

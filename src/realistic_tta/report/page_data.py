@@ -107,15 +107,14 @@ def _group(few: Sequence[Record], places: list[int]) -> dict[str, Any]:
 
 
 def _paper(example: Record, methods: Sequence[str], sizes: Sequence[int]) -> dict[str, Any] | None:
-    """The paper's table, with our rows first, at our batch sizes if it has any of them."""
-    errors = paper_errors(example.data.removesuffix("-sample"), example.setting)
-    if not errors:
+    """The paper's figures for our methods, at our batch sizes if it has any of them."""
+    data = example.data.removesuffix("-sample")
+    errors = paper_errors(data, example.setting)
+    shared = [method for method in methods if method in {known for known, _ in errors}]
+    if not shared:
         return None
-    known = list(dict.fromkeys(method for method, _ in errors))
-    ours = [method for method in methods if method in known]
-    shared = sorted({n for _, n in errors if n in sizes} or {n for _, n in errors}, reverse=True)
-    rows = [*ours, *(method for method in known if method not in ours)]
-    return {"data": example.data.removesuffix("-sample"), **table(errors, rows, shared)}
+    columns = {n for _, n in errors if n in sizes} or {n for _, n in errors}
+    return {"data": data, **table(errors, shared, sorted(columns, reverse=True))}
 
 
 def command(few: Sequence[Record]) -> str:

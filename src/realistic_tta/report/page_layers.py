@@ -10,7 +10,9 @@ from typing import Any
 from realistic_tta.errors import ResultsError
 from realistic_tta.results import Record
 
-Layers = dict[str, Any]  # names (layer,), images (point,), source_weight and divergence (layer, point)
+Layers = dict[
+    str, Any
+]  # names (layer,), images (point,), source_weight and divergence (layer, point)
 POINTS = 100  # in time; more could not be told apart on a screen
 BUDGET = 1_000_000  # characters of all traces together, so that the page stays small
 TRACES = "traces"

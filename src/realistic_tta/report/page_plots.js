@@ -66,7 +66,7 @@ function courseOf(few) {
 function drawCourse() {
   const traces = [...byMethod(chosen.size)].map(([method, few]) => {
     const { seen, errors } = courseOf(few);
-    return lineOf(method, seen, errors, { mode: "lines",
+    return lineOf(method, seen, errors, { marker: { ...lineOf(method).marker, size: 7, maxdisplayed: 12 },
       hovertemplate: `${plain(method)}: %{y:.1f} % after %{x:,} images<extra></extra>` });
   });
   const { shapes, annotations } = shifts();
