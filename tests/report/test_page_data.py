@@ -50,8 +50,10 @@ HEADLINES: list[tuple[dict[tuple[str, int], float], list[str]]] = [
     (
         {("source", 200): 40.0, ("tbn", 200): 20.0, ("tbn", 4): 50.0, ("tbn", 1): 90.0},
         [
-            "At batch size 200, tbn takes the error from 40.0 to 20.0 %; "
-            "at batch size 1 no method beats the network alone (40.0 %).",
+            (
+                "At batch size 200, tbn takes the error from 40.0 to 20.0 %; "
+                "at batch size 1 no method beats the network alone (40.0 %)."
+            ),
             "Worse than no adaptation: tbn from 4 down.",
         ],
     ),
