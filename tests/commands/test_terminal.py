@@ -84,8 +84,6 @@ def test_a_list_says_once_what_is_the_same_in_all_and_has_spark_lines_where_they
     first, head, *lines = on_terminal(print_list, RECORDS)
     assert first == "3 records: setting continual, data cifar10-c, network cifar10, seed 1"
     assert re.split(r"  +", head)[-4:] == ["error", "cost", "seconds", "over the stream"]
-        *["method", "batch", "size", "error", "cost", "seconds", "over", "the", "stream"]
-    ]
     assert [line.split()[-1] for line in lines] == ["▅█", "▁▅", "▁▁"]
     assert all(len(line) <= 80 for line in lines)
 

@@ -100,6 +100,12 @@ function hideAll(hidden) {
   draw();
 }
 
+/* Called when the plotting library is there; until then the page has its tables already. */
+function startPlots() {
+  for (const id of Object.keys(PLOTS)) watch.observe(at(id));
+  document.documentElement.dataset.ready = "yes";
+}
+
 at("group").replaceChildren(...DATA.groups.map((each, place) => element("option", { value: place, textContent: each.label })));
 at("group").addEventListener("change", (event) => { chosen.group = Number(event.target.value); drawGroup(); });
 at("size").addEventListener("change", (event) => { chosen.size = Number(event.target.value); drawAtSize(); });
@@ -113,5 +119,3 @@ at("controls").addEventListener("submit", (event) => event.preventDefault());
 at("records").closest("details").addEventListener("toggle", drawRecords);
 dark.addEventListener("change", () => { drawMethods(); draw(); });
 drawGroup();
-for (const id of Object.keys(PLOTS)) watch.observe(at(id));
-document.documentElement.dataset.ready = "yes";
