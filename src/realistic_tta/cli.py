@@ -14,18 +14,30 @@ from .commands import (
     momentum,
     networks,
     plot,
+    report,
     reproduce,
     results,
     train,
 )
 
-COMMANDS = (demo, bench, reproduce, results, plot, momentum, data, corrupt, networks, train)
+COMMANDS = (
+    demo,
+    bench,
+    reproduce,
+    results,
+    plot,
+    report,
+    momentum,
+    data,
+    corrupt,
+    networks,
+    train,
+)
 EXTRAS = {  # which of the package's extras brings what
     **dict.fromkeys(("numpy", "cv2", "PIL", "safetensors", "scipy"), "data"),
     **dict.fromkeys(("rich", "yaml"), "bench"),
     **dict.fromkeys(("pandas", "pyarrow"), "results"),
     "matplotlib": "demo",
-    "plotly": "report",
     "ray": "ray",
 }
 

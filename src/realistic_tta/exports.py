@@ -94,6 +94,20 @@ def _sorted(values: list[Any]) -> list[Any]:
     return values
 
 
+def best_two(values: Sequence[float | None], digits: int = 2) -> list[int]:
+    """1 for the lowest, 2 for the second lowest, else 0; equal as printed, equal in rank.
+
+    A value alone is not the best of anything, nor the larger of two a good second.
+
+    >>> best_two([3.0, 1.0, None, 2.0]), best_two([3.0, 1.0]), best_two([3.0])
+    ([0, 1, 0, 2], [0, 1], [0])
+    """
+    shown = [None if value is None else round(value, digits) for value in values]
+    ranks = sorted({value for value in shown if value is not None})
+    places = {value: place for place, value in enumerate(ranks[: max(len(ranks) - 1, 0)][:2], 1)}
+    return [0 if value is None else places.get(value, 0) for value in shown]
+
+
 def to_csv(records: Sequence[Record]) -> str:
     """One line a record."""
     rows = [flat(record) for record in records]

@@ -1,0 +1,26 @@
+"use strict";
+/* The records as CSV, the columns of `rtta results --csv`. */
+
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  const text = typeof value === "object" ? JSON.stringify(value) : String(value);
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function csvText() {
+  const used = DATA.corruptions;
+  const lines = records.map((record) => {
+    const errors = used.map(() => []);
+    for (const [corruption, , images, wrong] of record.parts) errors[corruption].push((100 * wrong) / images);
+    const means = errors.map((few) => (few.length ? mean(few) : null));
+    return [...DATA.fields.map((name) => record[name]), ...means].map(csvCell).join(",");
+  });
+  const head = [...DATA.fields, ...used.map((name) => `error_${name}`)].map(csvCell).join(",");
+  return `${[head, ...lines].join("\n")}\n`;
+}
+
+function download() {
+  const address = URL.createObjectURL(new Blob([csvText()], { type: "text/csv" }));
+  element("a", { href: address, download: "results.csv" }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
