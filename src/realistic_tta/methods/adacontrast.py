@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -13,19 +14,20 @@ from torch.nn import functional
 from realistic_tta.errors import InputError, NetworkError, SettingError
 from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
-    RunningStatistics,
     StatisticsRule,
+    TrainingStatistics,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, moving_average
 
 from .batch import Batch
 from .checks import check_count, check_number
-from .contrast import concentration, contrast, nearest_probabilities, write
+from .contrast import concentration, contrast, nearest_probabilities
 from .features import catching, feature_layer
 from .gradient_method import Pass
 from .momentum_settings import count_classes
 from .optimizers import SGD, Adam, Memory
 from .outputs import widen
+from .ring import NewRows
 from .views.batch_images import images_of, with_images
 from .views.contrast_views import strong_view, weak_view
 from .weight_average import follow
@@ -100,7 +102,7 @@ class AdaContrast(WholeNetworkMethod):
     settings_type = AdaContrastSettings
     settings: AdaContrastSettings
 
-    @property
+    @cached_property
     def classifier(self) -> nn.Linear:
         """The layer whose input is the features."""
         layer = feature_layer(self.network, self.settings.features)
@@ -133,11 +135,12 @@ class AdaContrast(WholeNetworkMethod):
             "bank_probabilities": weights.new_zeros(size, classes),
             "queue_keys": functional.normalize(keys).to(weights),
             "queue_labels": labels.to(weights.device),
-            "samples": torch.zeros_like(self.step),
+            # Of the host, which so knows what to do without waiting for a device.
+            "samples": torch.zeros((), dtype=torch.int64, device="cpu"),
             "generator_state": generator.get_state(),
         }
 
-    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
+    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Mapping[str, Tensor | NewRows]]:
         """Label the weak view; contrast two strong ones; step; predict the batch itself."""
         generator = generator_at(memory["generator_state"])
         weak, strong, other = self._views(batch, generator)
@@ -147,8 +150,8 @@ class AdaContrast(WholeNetworkMethod):
         with torch.no_grad():
             query, running = self._train(weak, memory["weights"], before)
             labels = self._pseudo_labels(query, memory)
-            keys = self._look(other, key).features
-            remembered = self._look(weak, key)
+            keys = self._look(other, key, self.unrecorded()).features
+            remembered = self._look(weak, key, self.unrecorded())
         query, running = self._train(strong, memory["weights"], running)
         loss = (
             functional.cross_entropy(query.logits, labels)
@@ -161,10 +164,10 @@ class AdaContrast(WholeNetworkMethod):
             prediction = self.run_trained(batch, after["weights"], rules)
         return prediction.outputs, {
             **after,
-            **self.statistics_of(query),
             **self._stored(memory, remembered, keys, labels),
             "target_mean": running.mean,
             "target_variance": running.variance,
+            "source_weight": self.source_weight_after(query),
             "key": key,
             "generator_state": generator.get_state(),
         }
@@ -179,37 +182,38 @@ class AdaContrast(WholeNetworkMethod):
         views = (weak_view, strong_view, strong_view)
         return [with_images(batch, view(images, generator)) for view in views]
 
-    def _look(
-        self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
-    ) -> Look:
+    def _look(self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule]) -> Look:
         """One forward as in training, and the features that its classifier saw."""
         with catching(self.classifier) as caught:
             forward = self.run_trained(batch, weights, rules)
         features = widen(caught.features())
         self._check("features", features, "bank_features")
         self._check("logits", forward.logits, "bank_probabilities")
-        return Look(forward.outputs, forward.leaves, forward.rules, features)
+        return Look(forward.outputs, forward.weights, forward.rules, features)
 
     def _train(
         self, batch: Batch, weights: Tensor, running: ChannelStatistics
     ) -> tuple[Look, ChannelStatistics]:
-        """A look, and the running statistics after it."""
-        momentum = self.settings.statistics_momentum
-        rules = [RunningStatistics(previous, momentum) for previous in self.by_layer(running)]
+        """A look, and the running statistics after it, as torch's in train mode."""
+        rules = self.batch_rules()
         look = self._look(batch, weights, rules)
-        return look, self.measured(rules, running)
+        mean, variance = self.measured(rules, running)
+        unbiased = ChannelStatistics(mean, variance * self.by_channel(corrections(rules, mean)))
+        return look, moving_average(running, unbiased, self.settings.statistics_momentum)
 
     def _pseudo_labels(self, look: Look, memory: Memory) -> Tensor:
         """The network's own at first, then what its neighbours in the bank say: (image,)."""
+        samples = int(memory["samples"])
+        if samples < self.settings.refine_after:
+            return look.logits.softmax(dim=1).argmax(dim=1)
+        filled = min(samples, self.settings.queue_size)
         refined = nearest_probabilities(
             look.features,
-            memory["bank_features"],
-            memory["bank_probabilities"],
-            filled=memory["samples"],
-            count=self.settings.neighbours,
+            memory["bank_features"][:filled],
+            memory["bank_probabilities"][:filled],
+            self.settings.neighbours,
         )
-        enough = memory["samples"] >= self.settings.refine_after
-        return torch.where(enough, refined, look.logits.softmax(dim=1)).argmax(dim=1)
+        return refined.argmax(dim=1)
 
     def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor, memory: Memory) -> Tensor:
         return contrast(
@@ -221,16 +225,19 @@ class AdaContrast(WholeNetworkMethod):
             temperature=self.settings.temperature,
         )
 
-    def _stored(self, memory: Memory, look: Look, keys: Tensor, labels: Tensor) -> Memory:
-        """Bank and queue with this batch in them."""
+    def _stored(
+        self, memory: Memory, look: Look, keys: Tensor, labels: Tensor
+    ) -> dict[str, Tensor | NewRows]:
+        """What enters bank and queue."""
         rows = {
             "bank_features": functional.normalize(look.features),
             "bank_probabilities": look.logits.softmax(dim=1),
             "queue_keys": functional.normalize(keys),
             "queue_labels": labels,
         }
-        rings = {name: write(memory[name], memory["samples"], new) for name, new in rows.items()}
-        return rings | {"samples": memory["samples"] + len(labels)}
+        samples = int(memory["samples"])
+        rings = {name: NewRows(memory[name], samples, new) for name, new in rows.items()}
+        return {**rings, "samples": memory["samples"] + len(labels)}
 
     def _check(self, what: str, found: Tensor, bank: str) -> None:
         expected = self.get_buffer(bank).shape[1]
@@ -239,3 +246,9 @@ class AdaContrast(WholeNetworkMethod):
                 f"the network has {found.shape[1]} {what} an image, its Linear layers let expect "
                 f"{expected}; name another layer, features=..., or give the number, classes=..."
             )
+
+
+def corrections(rules: Sequence[TrainingStatistics], like: Tensor) -> Tensor:
+    """What makes each layer's biased variance the unbiased one, count / (count - 1): (layer,)."""
+    counts = [rule.count for rule in rules]
+    return like.new_tensor([count / (count - 1) if count else 1.0 for count in counts])

@@ -128,8 +128,7 @@ def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:
     outputs, mean, inverse_deviation = torch.native_batch_norm(
         inputs, weight, bias, None, None, training=True, momentum=0.0, eps=layer.eps
     )
-    variance = (inverse_deviation.detach().pow(-2) - layer.eps).clamp_min(0)
-    rule.tell(ChannelStatistics(mean, variance), values_per_channel(inputs))
+    rule.tell(mean, inverse_deviation, layer.eps, values_per_channel(inputs))
     return outputs
 
 
