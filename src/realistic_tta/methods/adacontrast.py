@@ -23,10 +23,10 @@ from .batch import Batch
 from .checks import check_count, check_number
 from .contrast import concentration, contrast, nearest_probabilities
 from .features import catching, feature_layer
-from .gradient_method import Pass
+from .gradient_method import gradient
 from .momentum_settings import count_classes
 from .optimizers import SGD, Adam, Memory
-from .outputs import widen
+from .outputs import find_logits, widen
 from .ring import NewRows
 from .views.batch_images import images_of, with_images
 from .views.contrast_views import strong_view, weak_view
@@ -76,9 +76,10 @@ class AdaContrastSettings(SeededSettings):
 
 
 @dataclass(frozen=True)
-class Look(Pass):
-    """One forward of the network, and the features that its classifier saw, (image, feature)."""
+class Look:
+    """What the network made of a view: logits, (image, class), and features, (image, feature)."""
 
+    logits: Tensor
     features: Tensor
 
 
@@ -144,30 +145,34 @@ class AdaContrast(WholeNetworkMethod):
         """Label the weak view; contrast two strong ones; step; predict the batch itself."""
         generator = generator_at(memory["generator_state"])
         weak, strong, other = self._views(batch, generator)
-        before = ChannelStatistics(memory["target_mean"], memory["target_variance"])
-        key = follow(memory["key"], memory["weights"], self.settings.key_momentum)
+        running = ChannelStatistics(memory["target_mean"], memory["target_variance"])
 
-        with torch.no_grad():
-            query, running = self._train(weak, memory["weights"], before)
-            labels = self._pseudo_labels(query, memory)
-            keys = self._look(other, key, self.unrecorded()).features
-            remembered = self._look(weak, key, self.unrecorded())
-        query, running = self._train(strong, memory["weights"], running)
+        key = follow(memory["key"], memory["weights"], self.settings.key_momentum)
+        with torch.no_grad(), self.trained.replaced(key):
+            keys = self._look(other, self.unrecorded()).features
+            remembered = self._look(weak, self.unrecorded())
+
+        query, rules = memory["weights"].detach().requires_grad_(), self.batch_rules()
+        with self.trained.replaced(query):
+            with torch.no_grad():
+                look, running = self._train(weak, running, self.batch_rules())
+            labels = self._pseudo_labels(look, memory)
+            look, running = self._train(strong, running, rules)
         loss = (
-            functional.cross_entropy(query.logits, labels)
-            + self._contrast(query.features, keys, labels, memory)
-            + concentration(query.logits)
+            functional.cross_entropy(look.logits, labels)
+            + self._contrast(look.features, keys, labels, memory)
+            + concentration(look.logits)
         )
-        after = self.descend(memory, query.gradient(loss))
+        after = self.descend(memory, gradient(loss, query))
         with torch.no_grad():
-            rules = [FixedStatistics(each) for each in self.by_layer(running)]
-            prediction = self.run_trained(batch, after["weights"], rules)
+            fixed = [FixedStatistics(each) for each in self.by_layer(running)]
+            prediction = self.run_trained(batch, after["weights"], fixed)
         return prediction.outputs, {
             **after,
             **self._stored(memory, remembered, keys, labels),
             "target_mean": running.mean,
             "target_variance": running.variance,
-            "source_weight": self.source_weight_after(query),
+            "source_weight": self.source_weight_after(rules),
             "key": key,
             "generator_state": generator.get_state(),
         }
@@ -182,21 +187,20 @@ class AdaContrast(WholeNetworkMethod):
         views = (weak_view, strong_view, strong_view)
         return [with_images(batch, view(images, generator)) for view in views]
 
-    def _look(self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule]) -> Look:
-        """One forward as in training, and the features that its classifier saw."""
+    def _look(self, batch: Batch, rules: Sequence[StatisticsRule]) -> Look:
+        """One forward of the network as it stands."""
         with catching(self.classifier) as caught:
-            forward = self.run_trained(batch, weights, rules)
-        features = widen(caught.features())
+            outputs = self.run_with(batch, rules)
+        logits, features = widen(find_logits(outputs)), widen(caught.features())
         self._check("features", features, "bank_features")
-        self._check("logits", forward.logits, "bank_probabilities")
-        return Look(forward.outputs, forward.weights, forward.rules, features)
+        self._check("logits", logits, "bank_probabilities")
+        return Look(logits, features)
 
     def _train(
-        self, batch: Batch, weights: Tensor, running: ChannelStatistics
+        self, batch: Batch, running: ChannelStatistics, rules: Sequence[TrainingStatistics]
     ) -> tuple[Look, ChannelStatistics]:
         """A look, and the running statistics after it, as torch's in train mode."""
-        rules = self.batch_rules()
-        look = self._look(batch, weights, rules)
+        look = self._look(batch, rules)
         mean, variance = self.measured(rules, running)
         unbiased = ChannelStatistics(mean, variance * self.by_channel(corrections(rules, mean)))
         return look, moving_average(running, unbiased, self.settings.statistics_momentum)

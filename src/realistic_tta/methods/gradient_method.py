@@ -73,12 +73,17 @@ class Pass:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """Of the loss, a single number, by the weights: (number,)."""
-        if not loss.requires_grad:
-            raise NetworkError(
-                "no gradient reaches the network's output: it is detached, or made under no_grad"
-            )
-        (gradient,) = torch.autograd.grad(loss, self.weights, materialize_grads=True)
-        return gradient
+        return gradient(loss, self.weights)
+
+
+def gradient(loss: Tensor, weights: Tensor) -> Tensor:
+    """Of the loss, a single number, by the weights that the network ran with: (number,)."""
+    if not loss.requires_grad:
+        raise NetworkError(
+            "no gradient reaches the network's output: it is detached, or made under no_grad"
+        )
+    (found,) = torch.autograd.grad(loss, weights, materialize_grads=True)
+    return found
 
 
 class GradientMethod(BatchNormMethod):
@@ -168,13 +173,13 @@ class GradientMethod(BatchNormMethod):
         return {
             "target_mean": target.mean,
             "target_variance": target.variance,
-            "source_weight": self.source_weight_after(forward),
+            "source_weight": self.source_weight_after(forward.rules),
         }
 
-    def source_weight_after(self, forward: Pass) -> Tensor:
-        """0 in the layers that the pass went through: the batch's statistics stand alone there."""
+    def source_weight_after(self, rules: Sequence[StatisticsRule]) -> Tensor:
+        """0 in the layers that a pass went through: the batch's statistics stand alone there."""
         source_weight = self.source_weight.clone()
-        source_weight[reached(forward.rules)] = 0.0
+        source_weight[reached(rules)] = 0.0
         return source_weight
 
     def reset(self) -> None:

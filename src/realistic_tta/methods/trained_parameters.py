@@ -6,7 +6,7 @@ runs. So there is nothing to put back after a failure, and nothing to keep a sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -53,17 +53,15 @@ class TrainedParameters:
     @contextmanager
     def replaced(self, weights: Tensor) -> Iterator[None]:
         """The network runs with these weights, in its own type, while the context lasts."""
-        source = [places[0][0]._parameters[places[0][1]] for places in self.places]  # noqa: SLF001
+        source = [layer._parameters[own] for (layer, own), *_ in self.places]  # noqa: SLF001
+        pairs = zip(self.cut(weights), source, strict=True)
         try:
-            for places, value, own in zip(self.places, self.cut(weights), source, strict=True):
-                assert own is not None
-                self._put(places, value if value.dtype == own.dtype else value.to(own.dtype))
+            self._put([new if new.dtype == old.dtype else new.to(old.dtype) for new, old in pairs])  # type: ignore[union-attr]
             yield
         finally:
-            for places, own in zip(self.places, source, strict=True):
-                self._put(places, own)
+            self._put(source)
 
-    @staticmethod
-    def _put(places: list[tuple[nn.Module, str]], value: Tensor | None) -> None:
-        for layer, own in places:
-            layer._parameters[own] = value  # type: ignore[assignment]  # noqa: SLF001
+    def _put(self, values: Sequence[Tensor | None]) -> None:
+        for places, value in zip(self.places, values, strict=True):
+            for layer, own in places:
+                layer._parameters[own] = value  # type: ignore[assignment]  # noqa: SLF001
