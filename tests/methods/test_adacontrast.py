@@ -22,8 +22,12 @@ from torch.nn import functional
 
 from realistic_tta import NetworkError, SettingError, adapt
 from realistic_tta.errors import InputError
+from realistic_tta.methods.adacontrast import corrections
 from realistic_tta.methods.optimizers import SGD
 from realistic_tta.methods.views.contrast_views import strong_view, weak_view
+from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.normalization.statistics_rules import TrainingStatistics
+from realistic_tta.statistics.channel_statistics import measure
 
 SMALL = {"queue_size": 12, "refine_after": 9, "neighbours": 3}
 
@@ -129,12 +133,31 @@ def test_a_stream_is_the_recipe_in_plain_torch() -> None:
     for name, network in (("weights", plain.query), ("key", plain.key)):
         expected = nn.utils.parameters_to_vector(network.parameters())
         torch.testing.assert_close(adapted.get_buffer(name), expected, atol=1e-6, rtol=0)
+    running = [module for module in plain.query.modules() if isinstance(module, nn.BatchNorm2d)]
+    for name, own in (("target_mean", "running_mean"), ("target_variance", "running_var")):
+        expected = torch.cat([layer.get_buffer(own) for layer in running])
+        torch.testing.assert_close(adapted.get_buffer(name), expected, atol=1e-5, rtol=1e-4)
     assert same_set(adapted.get_buffer("queue_labels"), [label for _, label in plain.queue])
     assert int(adapted.get_buffer("samples")) == 40
 
 
 def same_set(labels: Tensor, expected: list[int]) -> bool:
     return sorted(labels.tolist()) == sorted(expected)
+
+
+def test_unbiased_variances_count_all_uses_of_a_layer_in_a_pass_as_one_batch() -> None:
+    first, second = torch.randn(3, 2, 4), torch.randn(5, 2, 4) + 1
+    with on_cpu():
+        layer = AdaptiveBatchNorm(nn.BatchNorm1d(2).eval(), "0")
+    used, unused = TrainingStatistics(), TrainingStatistics()
+    layer.follow(used)
+    layer(first)
+    layer(second)
+    assert used.target is not None
+    factors = corrections([used, unused], used.target.variance)
+    together = measure(torch.cat([first, second]), correction=1)
+    torch.testing.assert_close(used.target.variance * factors[0], together.variance)
+    assert factors[1] == 1
 
 
 def test_the_frozen_copy_predicts_what_the_method_just_did() -> None:

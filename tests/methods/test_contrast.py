@@ -1,4 +1,4 @@
-"""AdaContrast's losses and labels on four samples, by hand; the ring against a list."""
+"""AdaContrast's losses and labels on four samples, by hand."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from math import exp, log
 
 import pytest
 import torch
-from torch import Tensor
 
-from realistic_tta.methods.contrast import concentration, contrast, nearest_probabilities, write
+from realistic_tta.methods.contrast import concentration, contrast, nearest_probabilities
 
 # Four samples in the plane; lengths other than 1 must not matter.
 QUERIES = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, -1.0]])
@@ -57,34 +56,15 @@ def test_concentration_by_hand() -> None:
 def test_labels_are_the_mean_of_the_nearest_by_brute_force() -> None:
     features, bank = torch.randn(6, 3), torch.nn.functional.normalize(torch.randn(20, 3))
     probabilities = torch.rand(20, 4)
-    found = nearest_probabilities(features, bank, probabilities, torch.tensor(15), 5)
+    found = nearest_probabilities(features, bank, probabilities, 5)
     for feature, result in zip(features, found, strict=True):
-        cosines = [float(feature @ entry / feature.norm()) for entry in bank[:15]]
-        nearest = sorted(range(15), key=lambda place: -cosines[place])[:5]
+        cosines = [float(feature @ entry / feature.norm()) for entry in bank]
+        nearest = sorted(range(20), key=lambda place: -cosines[place])[:5]
         torch.testing.assert_close(result, probabilities[nearest].mean(dim=0))
 
 
 def test_a_bank_with_fewer_entries_than_neighbours_uses_what_it_has() -> None:
-    bank = torch.cat([torch.tensor([[-1.0, 0.0], [-1.0, 0.0]]), torch.zeros(5, 2)])
-    probabilities = torch.cat([torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.zeros(5, 2)])
-    found = nearest_probabilities(
-        torch.tensor([[1.0, 0.0]]), bank, probabilities, torch.tensor(2), 3
-    )
-    assert found.argmax(dim=1).tolist() == [0]
-    torch.testing.assert_close(found, torch.tensor([[1.2, 0.8]]) / 3)
-
-
-@pytest.mark.parametrize("sizes", [[3, 3, 3], [1] * 20, [7], [2, 16, 5], [9, 8, 7, 0, 1]], ids=str)
-def test_a_ring_holds_the_last_rows_in_their_places(sizes: list[int]) -> None:
-    """Against a list that grows without end, cut to its last seven."""
-    ring, written = torch.full((7, 2), -1.0), 0
-    everything: list[Tensor] = []
-    for size in sizes:
-        rows = torch.arange(written, written + size).float()[:, None].repeat(1, 2)
-        ring = write(ring, torch.tensor(written), rows)
-        everything += list(rows)
-        written += size
-        expected = torch.full((7, 2), -1.0)
-        for number in range(max(0, written - 7), written):
-            expected[number % 7] = everything[number]
-        assert torch.equal(ring, expected)
+    bank = torch.tensor([[-1.0, 0.0], [-1.0, 0.0]])
+    probabilities = torch.tensor([[0.9, 0.1], [0.3, 0.7]])
+    found = nearest_probabilities(torch.tensor([[1.0, 0.0]]), bank, probabilities, 3)
+    torch.testing.assert_close(found, torch.tensor([[0.6, 0.4]]))

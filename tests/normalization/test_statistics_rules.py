@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,9 +14,9 @@ from realistic_tta.normalization.statistics_rules import (
     InterpolatedStatistics,
     MovingAverage,
     RectifiedMovingAverage,
-    RunningStatistics,
     StatisticsRule,
     TrainingStatistics,
+    UnrecordedStatistics,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, measure
 
@@ -119,33 +117,15 @@ def test_what_torchs_kernel_measures_is_what_we_would(dtype: torch.dtype) -> Non
     torch.testing.assert_close(rule.target.variance, pooled.variance, atol=1e-4, rtol=1e-3)
 
 
-def test_running_statistics_are_torchs_in_train_mode() -> None:
-    """Output and running average, over three batches; a batch of one image among them."""
-    theirs = randomize(nn.BatchNorm2d(4))
-    ours = AdaptiveBatchNorm(copy.deepcopy(theirs), "0")
-    theirs.train()
-    running = ours.source_statistics()
-    for batch in (torch.randn(6, 4, 5, 5), torch.randn(1, 4, 3, 3) + 2, torch.randn(2, 4, 1, 1)):
-        rule = RunningStatistics(running, momentum=0.1)
-        ours.follow(rule)
-        torch.testing.assert_close(ours(batch), theirs(batch))
-        assert rule.target is not None
-        running = rule.target
-        torch.testing.assert_close(running.mean, theirs.running_mean)
-        torch.testing.assert_close(running.variance, theirs.running_var, atol=1e-5, rtol=1e-4)
-
-
-def test_running_statistics_take_all_uses_in_a_pass_as_one_batch() -> None:
-    first, second = torch.randn(3, 2, 4), torch.randn(5, 2, 4) + 1
-    layer = AdaptiveBatchNorm(nn.BatchNorm1d(2).eval(), "0")
-    rule = RunningStatistics(BEFORE, momentum=0.25)
+def test_a_pass_that_is_not_recorded_normalises_the_same_and_has_no_target() -> None:
+    batch = torch.randn(6, 4, 5, 5)
+    layer = AdaptiveBatchNorm(randomize(nn.BatchNorm2d(4)), "0")
+    layer.follow(TrainingStatistics())
+    expected = layer(batch)
+    rule = UnrecordedStatistics()
     layer.follow(rule)
-    layer(first)
-    layer(second)
-    together = measure(torch.cat([first, second]), correction=1)
-    assert rule.target is not None
-    torch.testing.assert_close(rule.target.mean, 0.25 * together.mean)
-    torch.testing.assert_close(rule.target.variance, 0.75 + 0.25 * together.variance)
+    assert torch.equal(layer(batch), expected)
+    assert rule.target is None
 
 
 def test_gradients_pass_through_the_statistics() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -13,19 +14,20 @@ from torch.nn import functional
 from realistic_tta.errors import InputError, NetworkError, SettingError
 from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
-    RunningStatistics,
     StatisticsRule,
+    TrainingStatistics,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, moving_average
 
 from .batch import Batch
 from .checks import check_count, check_number
-from .contrast import concentration, contrast, nearest_probabilities, write
+from .contrast import concentration, contrast, nearest_probabilities
 from .features import catching, feature_layer
-from .gradient_method import Pass
+from .gradient_method import gradient
 from .momentum_settings import count_classes
 from .optimizers import SGD, Adam, Memory
-from .outputs import widen
+from .outputs import find_logits, widen
+from .ring import NewRows
 from .views.batch_images import images_of, with_images
 from .views.contrast_views import strong_view, weak_view
 from .weight_average import follow
@@ -74,9 +76,10 @@ class AdaContrastSettings(SeededSettings):
 
 
 @dataclass(frozen=True)
-class Look(Pass):
-    """One forward of the network, and the features that its classifier saw, (image, feature)."""
+class Look:
+    """What the network made of a view: logits, (image, class), and features, (image, feature)."""
 
+    logits: Tensor
     features: Tensor
 
 
@@ -100,7 +103,7 @@ class AdaContrast(WholeNetworkMethod):
     settings_type = AdaContrastSettings
     settings: AdaContrastSettings
 
-    @property
+    @cached_property
     def classifier(self) -> nn.Linear:
         """The layer whose input is the features."""
         layer = feature_layer(self.network, self.settings.features)
@@ -133,38 +136,43 @@ class AdaContrast(WholeNetworkMethod):
             "bank_probabilities": weights.new_zeros(size, classes),
             "queue_keys": functional.normalize(keys).to(weights),
             "queue_labels": labels.to(weights.device),
-            "samples": torch.zeros_like(self.step),
+            # Of the host, which so knows what to do without waiting for a device.
+            "samples": torch.zeros((), dtype=torch.int64, device="cpu"),
             "generator_state": generator.get_state(),
         }
 
-    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
+    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Mapping[str, Tensor | NewRows]]:
         """Label the weak view; contrast two strong ones; step; predict the batch itself."""
         generator = generator_at(memory["generator_state"])
         weak, strong, other = self._views(batch, generator)
-        before = ChannelStatistics(memory["target_mean"], memory["target_variance"])
-        key = follow(memory["key"], memory["weights"], self.settings.key_momentum)
+        running = ChannelStatistics(memory["target_mean"], memory["target_variance"])
 
-        with torch.no_grad():
-            query, running = self._train(weak, memory["weights"], before)
-            labels = self._pseudo_labels(query, memory)
-            keys = self._look(other, key).features
-            remembered = self._look(weak, key)
-        query, running = self._train(strong, memory["weights"], running)
+        key = follow(memory["key"], memory["weights"], self.settings.key_momentum)
+        with torch.no_grad(), self.trained.replaced(key):
+            keys = self._look(other, self.unrecorded()).features
+            remembered = self._look(weak, self.unrecorded())
+
+        query, rules = memory["weights"].detach().requires_grad_(), self.batch_rules()
+        with self.trained.replaced(query):
+            with torch.no_grad():
+                look, running = self._train(weak, running, self.batch_rules())
+            labels = self._pseudo_labels(look, memory)
+            look, running = self._train(strong, running, rules)
         loss = (
-            functional.cross_entropy(query.logits, labels)
-            + self._contrast(query.features, keys, labels, memory)
-            + concentration(query.logits)
+            functional.cross_entropy(look.logits, labels)
+            + self._contrast(look.features, keys, labels, memory)
+            + concentration(look.logits)
         )
-        after = self.descend(memory, query.gradient(loss))
+        after = self.descend(memory, gradient(loss, query))
         with torch.no_grad():
-            rules = [FixedStatistics(each) for each in self.by_layer(running)]
-            prediction = self.run_trained(batch, after["weights"], rules)
+            fixed = [FixedStatistics(each) for each in self.by_layer(running)]
+            prediction = self.run_trained(batch, after["weights"], fixed)
         return prediction.outputs, {
             **after,
-            **self.statistics_of(query),
             **self._stored(memory, remembered, keys, labels),
             "target_mean": running.mean,
             "target_variance": running.variance,
+            "source_weight": self.source_weight_after(rules),
             "key": key,
             "generator_state": generator.get_state(),
         }
@@ -179,37 +187,37 @@ class AdaContrast(WholeNetworkMethod):
         views = (weak_view, strong_view, strong_view)
         return [with_images(batch, view(images, generator)) for view in views]
 
-    def _look(
-        self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
-    ) -> Look:
-        """One forward as in training, and the features that its classifier saw."""
+    def _look(self, batch: Batch, rules: Sequence[StatisticsRule]) -> Look:
+        """One forward of the network as it stands."""
         with catching(self.classifier) as caught:
-            forward = self.run_trained(batch, weights, rules)
-        features = widen(caught.features())
+            outputs = self.run_with(batch, rules)
+        logits, features = widen(find_logits(outputs)), widen(caught.features())
         self._check("features", features, "bank_features")
-        self._check("logits", forward.logits, "bank_probabilities")
-        return Look(forward.outputs, forward.leaves, forward.rules, features)
+        self._check("logits", logits, "bank_probabilities")
+        return Look(logits, features)
 
     def _train(
-        self, batch: Batch, weights: Tensor, running: ChannelStatistics
+        self, batch: Batch, running: ChannelStatistics, rules: Sequence[TrainingStatistics]
     ) -> tuple[Look, ChannelStatistics]:
-        """A look, and the running statistics after it."""
-        momentum = self.settings.statistics_momentum
-        rules = [RunningStatistics(previous, momentum) for previous in self.by_layer(running)]
-        look = self._look(batch, weights, rules)
-        return look, self.measured(rules, running)
+        """A look, and the running statistics after it, as torch's in train mode."""
+        look = self._look(batch, rules)
+        mean, variance = self.measured(rules, running)
+        unbiased = ChannelStatistics(mean, variance * self.by_channel(corrections(rules, mean)))
+        return look, moving_average(running, unbiased, self.settings.statistics_momentum)
 
     def _pseudo_labels(self, look: Look, memory: Memory) -> Tensor:
         """The network's own at first, then what its neighbours in the bank say: (image,)."""
+        samples = int(memory["samples"])
+        if samples < self.settings.refine_after:
+            return look.logits.softmax(dim=1).argmax(dim=1)
+        filled = min(samples, self.settings.queue_size)
         refined = nearest_probabilities(
             look.features,
-            memory["bank_features"],
-            memory["bank_probabilities"],
-            filled=memory["samples"],
-            count=self.settings.neighbours,
+            memory["bank_features"][:filled],
+            memory["bank_probabilities"][:filled],
+            self.settings.neighbours,
         )
-        enough = memory["samples"] >= self.settings.refine_after
-        return torch.where(enough, refined, look.logits.softmax(dim=1)).argmax(dim=1)
+        return refined.argmax(dim=1)
 
     def _contrast(self, queries: Tensor, keys: Tensor, labels: Tensor, memory: Memory) -> Tensor:
         return contrast(
@@ -221,16 +229,19 @@ class AdaContrast(WholeNetworkMethod):
             temperature=self.settings.temperature,
         )
 
-    def _stored(self, memory: Memory, look: Look, keys: Tensor, labels: Tensor) -> Memory:
-        """Bank and queue with this batch in them."""
+    def _stored(
+        self, memory: Memory, look: Look, keys: Tensor, labels: Tensor
+    ) -> dict[str, Tensor | NewRows]:
+        """What enters bank and queue."""
         rows = {
             "bank_features": functional.normalize(look.features),
             "bank_probabilities": look.logits.softmax(dim=1),
             "queue_keys": functional.normalize(keys),
             "queue_labels": labels,
         }
-        rings = {name: write(memory[name], memory["samples"], new) for name, new in rows.items()}
-        return rings | {"samples": memory["samples"] + len(labels)}
+        samples = int(memory["samples"])
+        rings = {name: NewRows(memory[name], samples, new) for name, new in rows.items()}
+        return {**rings, "samples": memory["samples"] + len(labels)}
 
     def _check(self, what: str, found: Tensor, bank: str) -> None:
         expected = self.get_buffer(bank).shape[1]
@@ -239,3 +250,9 @@ class AdaContrast(WholeNetworkMethod):
                 f"the network has {found.shape[1]} {what} an image, its Linear layers let expect "
                 f"{expected}; name another layer, features=..., or give the number, classes=..."
             )
+
+
+def corrections(rules: Sequence[TrainingStatistics], like: Tensor) -> Tensor:
+    """What makes each layer's biased variance the unbiased one, count / (count - 1): (layer,)."""
+    counts = [rule.count for rule in rules]
+    return like.new_tensor([count / (count - 1) if count else 1.0 for count in counts])

@@ -21,6 +21,7 @@ from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, 
 from .batch import Batch
 from .failure import describe_failure
 from .report import Report
+from .ring import NewRows
 
 
 class AdaptedNetwork(nn.Module, ABC):
@@ -75,13 +76,17 @@ class AdaptedNetwork(nn.Module, ABC):
             error.add_note(message)
             raise
 
-    def remember(self, **values: Tensor) -> None:
+    def remember(self, **values: Tensor | NewRows) -> None:
         """Stores new values of the named buffers and counts the batch: all of it, or nothing.
 
         One call into torch, so that no interrupt falls between two of the copies.
         """
-        buffers = [self.get_buffer(name) for name in values]
-        torch._foreach_copy_([*buffers, self.step], [*values.values(), self.step + 1])
+        copies = [(self.step, self.step + 1)]
+        for name, value in values.items():
+            buffer = self.get_buffer(name)
+            copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]
+        buffers, new = zip(*copies, strict=True)
+        torch._foreach_copy_(buffers, new)
 
     def load_state_dict(
         self,

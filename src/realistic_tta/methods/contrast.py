@@ -45,28 +45,13 @@ def concentration(logits: Tensor) -> Tensor:
 
 
 def nearest_probabilities(
-    features: Tensor, bank_features: Tensor, bank_probabilities: Tensor, filled: Tensor, count: int
+    features: Tensor, bank_features: Tensor, bank_probabilities: Tensor, count: int
 ) -> Tensor:
     """The mean probabilities of the nearest entries of the bank, by cosine: (image, class).
 
-    bank_features: unit vectors, (entry, feature). filled: how many entries of the bank are in use,
-    the first ones; the others hold probabilities of 0, which move no argmax. count: how many of
-    the nearest.
+    bank_features: unit vectors, (entry, feature). count: how many of the nearest; all, if the bank
+    has fewer.
     """
     similarities = functional.normalize(features) @ bank_features.T  # (image, entry)
-    empty = torch.arange(len(bank_features), device=filled.device) >= filled
-    similarities = similarities.masked_fill(empty, -torch.inf)
     nearest = similarities.topk(min(count, len(bank_features)), dim=1).indices
     return bank_probabilities[nearest].mean(dim=1)  # (image, neighbour, class) before
-
-
-def write(ring: Tensor, position: Tensor, rows: Tensor) -> Tensor:
-    """The ring with the rows in the places from position on, round its end; of many, the last.
-
-    >>> ring, rows = torch.zeros(3, device="cpu"), torch.tensor([1.0, 2.0], device="cpu")
-    >>> write(ring, torch.tensor(2, device="cpu"), rows).tolist()
-    [2.0, 0.0, 1.0]
-    """
-    skipped = max(0, len(rows) - len(ring))
-    places = position + torch.arange(skipped, len(rows), device=ring.device)
-    return ring.index_copy(0, places % len(ring), rows[skipped:].to(ring.dtype))

@@ -87,7 +87,7 @@ class Cotta(WholeNetworkMethod):
         """Ask the teacher; step towards it; let it follow; restore some of the source."""
         settings, generator = self.settings, generator_at(memory["generator_state"])
         taught = self._ask_teacher(batch, memory["teacher"], generator)
-        student = self.run_trained(batch, memory["weights"])
+        student = self.run_trained(batch, memory["weights"], self.unrecorded())
         distance = symmetric_cross_entropy if settings.symmetric else soft_cross_entropy
         loss = distance(student.logits, taught.logits)
         after = self.descend(memory, student.gradient(loss))
@@ -106,13 +106,13 @@ class Cotta(WholeNetworkMethod):
         sure = self._source_is_sure(batch)
         images = images_of(batch)
         looks = [batch] if sure else self._views(batch, images, generator)
-        leaves, rules = self.trained.leaves(teacher), self.batch_rules()
-        with self.trained.replaced(leaves):
+        rules = self.batch_rules()
+        with self.trained.replaced(teacher):
             outputs = mean_outputs(self.run_with(look, rules) for look in looks)
-        return Pass(outputs, leaves, rules)
+        return Pass(outputs, teacher, rules)
 
     def _source_is_sure(self, batch: Batch) -> bool:
-        logits = widen(find_logits(self.run_with(batch, self.batch_rules())))
+        logits = widen(find_logits(self.run_with(batch, self.unrecorded())))
         return bool(confidence(logits) >= self.settings.threshold)
 
     def _views(self, batch: Batch, images: Tensor, generator: torch.Generator) -> Iterator[Batch]:

@@ -18,7 +18,11 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import InputError, NetworkError, SettingError
 from realistic_tta.normalization.network import affine_layers, describe_affine
-from realistic_tta.normalization.statistics_rules import StatisticsRule, TrainingStatistics
+from realistic_tta.normalization.statistics_rules import (
+    StatisticsRule,
+    TrainingStatistics,
+    UnrecordedStatistics,
+)
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
@@ -26,7 +30,8 @@ from .checks import check_count
 from .optimizers import SGD, Adam, Memory
 from .outputs import find_logits, map_tensors, widen, without_gradient
 from .report import Report
-from .trained_parameters import TrainedParameters, flat
+from .ring import NewRows, written
+from .trained_parameters import TrainedParameters
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Pass:
     """One forward of the network with given weights, its graph still there."""
 
     outputs: Any
-    leaves: Sequence[Tensor]
+    weights: Tensor
     rules: Sequence[StatisticsRule]
 
     @property
@@ -68,11 +73,17 @@ class Pass:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """Of the loss, a single number, by the weights: (number,)."""
-        if not loss.requires_grad:
-            raise NetworkError(
-                "no gradient reaches the network's output: it is detached, or made under no_grad"
-            )
-        return flat(torch.autograd.grad(loss, self.leaves, materialize_grads=True))
+        return gradient(loss, self.weights)
+
+
+def gradient(loss: Tensor, weights: Tensor) -> Tensor:
+    """Of the loss, a single number, by the weights that the network ran with: (number,)."""
+    if not loss.requires_grad:
+        raise NetworkError(
+            "no gradient reaches the network's output: it is detached, or made under no_grad"
+        )
+    (found,) = torch.autograd.grad(loss, weights, materialize_grads=True)
+    return found
 
 
 class GradientMethod(BatchNormMethod):
@@ -99,7 +110,7 @@ class GradientMethod(BatchNormMethod):
             self.register_buffer(name, value)
 
     @abstractmethod
-    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
+    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Mapping[str, Tensor | NewRows]]:
         """The output for the batch, and the memory after it; changes nothing, gradients are on."""
 
     def layers_to_train(self) -> Iterable[tuple[str, nn.Module]]:
@@ -120,31 +131,36 @@ class GradientMethod(BatchNormMethod):
 
     def predict(self, batch: Batch) -> Any:
         """Learns from the batch, as often as the settings say, and commits all of it at once."""
-        memory = {name: self.get_buffer(name) for name in self.memory_names}
+        after: Mapping[str, Tensor | NewRows]
+        after = {name: self.get_buffer(name) for name in self.memory_names}
         with torch.inference_mode(False), torch.enable_grad():  # noqa: FBT003 - for dynamo
             if self.settings.episodic:
-                memory = self.at_start()
+                after = self.at_start()
             args, kwargs = map_tensors(without_gradient, (batch.args, dict(batch.kwargs)))
             batch = Batch(args, kwargs, batch.size)
             for _ in range(self.settings.steps):
-                outputs, memory = self.learn(batch, memory)
-        self._check_finite(memory["weights"])
-        self.remember(**memory)
+                outputs, after = self.learn(batch, written(after))
+        self._check_finite(after["weights"])
+        self.remember(**after)
         return map_tensors(without_gradient, outputs)
 
     def run_trained(
         self, batch: Batch, weights: Tensor, rules: Sequence[StatisticsRule] | None = None
     ) -> Pass:
         """One forward with these weights; BatchNorms on the batch's own statistics, or by rules."""
-        leaves = self.trained.leaves(weights)
+        weights = weights.detach().requires_grad_()  # where the gradient ends
         rules = rules or self.batch_rules()
-        with self.trained.replaced(leaves):
+        with self.trained.replaced(weights):
             outputs = self.run_with(batch, rules)
-        return Pass(outputs, leaves, rules)
+        return Pass(outputs, weights, rules)
 
     def batch_rules(self) -> list[TrainingStatistics]:
         """Every BatchNorm on the batch's own statistics."""
         return [TrainingStatistics() for _ in self.layers]
+
+    def unrecorded(self) -> list[UnrecordedStatistics]:
+        """The same, for a pass of which `statistics_of` is not asked."""
+        return [UnrecordedStatistics() for _ in self.layers]
 
     def descend(self, memory: Memory, gradient: Tensor) -> Memory:
         """The memory after one step of the optimiser."""
@@ -154,13 +170,17 @@ class GradientMethod(BatchNormMethod):
     def statistics_of(self, forward: Pass) -> Memory:
         """What the BatchNorm layers measured in a pass, kept for `freeze` and `report`."""
         target = self.measured(forward.rules)
-        source_weight = self.source_weight.clone()
-        source_weight[reached(forward.rules)] = 0.0
         return {
             "target_mean": target.mean,
             "target_variance": target.variance,
-            "source_weight": source_weight,
+            "source_weight": self.source_weight_after(forward.rules),
         }
+
+    def source_weight_after(self, rules: Sequence[StatisticsRule]) -> Tensor:
+        """0 in the layers that a pass went through: the batch's statistics stand alone there."""
+        source_weight = self.source_weight.clone()
+        source_weight[reached(rules)] = 0.0
+        return source_weight
 
     def reset(self) -> None:
         """Forgets everything seen, weights and optimiser too."""
@@ -173,7 +193,7 @@ class GradientMethod(BatchNormMethod):
         plain = super().freeze()
         for own, needed in zip(plain.parameters(), self.had_gradients, strict=True):
             own.requires_grad_(needed)
-        values = self.trained.leaves(self.get_buffer(self.predicts_with))
+        values = self.trained.cut(self.get_buffer(self.predicts_with))
         with torch.no_grad():
             for name, value in zip(self.trained.names, values, strict=True):
                 plain.get_parameter(name).copy_(value)
@@ -186,7 +206,8 @@ class GradientMethod(BatchNormMethod):
         left = tuple(layer for layer in report.left_alone if layer.name not in trained)
         return dataclasses.replace(report, left_alone=left, trained=tuple(self.trained.names))
 
-    def _check_finite(self, weights: Tensor) -> None:
+    def _check_finite(self, weights: Tensor | NewRows) -> None:
+        assert isinstance(weights, Tensor)
         if not weights.is_meta and not torch.isfinite(weights.sum()):
             raise InputError(
                 f"{self.name}'s step would make a weight NaN or Inf: values overflow in the "

@@ -68,7 +68,7 @@ class SGD:
         """One step."""
         if self.weight_decay:
             gradient = gradient.add(weights, alpha=self.weight_decay)
-        velocity = memory["velocity"] * self.momentum + gradient
+        velocity = (memory["velocity"] * self.momentum).add_(gradient)
         step = gradient.add(velocity, alpha=self.momentum) if self.nesterov else velocity
         return weights.add(step, alpha=-self.lr), {"velocity": velocity}
 
@@ -112,10 +112,10 @@ class Adam:
             gradient = gradient.add(weights, alpha=self.weight_decay)
         beta1, beta2 = self.betas
         average = memory["gradient_average"].lerp(gradient, 1 - beta1)
-        squares = (memory["gradient_squares"] * beta2).addcmul(gradient, gradient, value=1 - beta2)
+        squares = (memory["gradient_squares"] * beta2).addcmul_(gradient, gradient, value=1 - beta2)
         updates = memory["updates"] + 1
-        size = (squares / _one_minus_power(beta2, updates, weights)).sqrt() + self.eps
-        step = average / size * (self.lr / _one_minus_power(beta1, updates, weights))
+        size = (squares / _one_minus_power(beta2, updates, weights)).sqrt_().add_(self.eps)
+        step = (average / size).mul_(self.lr / _one_minus_power(beta1, updates, weights))
         return weights - step, {
             "gradient_average": average,
             "gradient_squares": squares,

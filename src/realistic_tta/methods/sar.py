@@ -93,7 +93,7 @@ class Sar(GradientMethod):
         if reliable.any():
             gradient = first.gradient(entropies[reliable].mean())
             climbed = climb(memory["weights"], gradient, self.settings.radius)
-            second = self.run_trained(batch, climbed)
+            second = self.run_trained(batch, climbed, self.unrecorded())
             entropies = entropy(second.logits)[reliable]
             still = entropies < limit
             if still.any():

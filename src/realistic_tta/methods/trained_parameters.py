@@ -28,6 +28,8 @@ class TrainedParameters:
                     found.setdefault(id(parameter), (path, []))[1].append((layer, own))
         self.names = [name for name, _ in found.values()]
         self.places = [places for _, places in found.values()]
+        self.shapes = [parameter.shape for parameter in self.source]
+        self.sizes = [shape.numel() for shape in self.shapes]
 
     @property
     def source(self) -> list[Tensor]:
@@ -43,34 +45,23 @@ class TrainedParameters:
             dtype = torch.promote_types(dtype, parameter.dtype)
         return torch.cat([parameter.flatten().to(dtype) for parameter in source])
 
-    def leaves(self, weights: Tensor) -> list[Tensor]:
-        """The vector cut into the parameters' shapes, each the start of a gradient."""
-        source = self.source
-        parts = weights.detach().split([parameter.numel() for parameter in source])
-        return [
-            part.view(parameter.shape).detach().requires_grad_()
-            for part, parameter in zip(parts, source, strict=True)
-        ]
+    def cut(self, weights: Tensor) -> list[Tensor]:
+        """The vector in the parameters' shapes; views, through which gradients flow back to it."""
+        parts = zip(weights.split(self.sizes), self.shapes, strict=True)
+        return [part if len(shape) == 1 else part.view(shape) for part, shape in parts]
 
     @contextmanager
-    def replaced(self, values: Sequence[Tensor]) -> Iterator[None]:
-        """The network runs with these values, in its own type, for as long as the context lasts."""
-        source = [places[0][0]._parameters[places[0][1]] for places in self.places]  # noqa: SLF001
+    def replaced(self, weights: Tensor) -> Iterator[None]:
+        """The network runs with these weights, in its own type, while the context lasts."""
+        source = [layer._parameters[own] for (layer, own), *_ in self.places]  # noqa: SLF001
+        pairs = zip(self.cut(weights), source, strict=True)
         try:
-            for places, value, own in zip(self.places, values, source, strict=True):
-                assert own is not None
-                self._put(places, value.to(own.dtype))
+            self._put([new if new.dtype == old.dtype else new.to(old.dtype) for new, old in pairs])  # type: ignore[union-attr]
             yield
         finally:
-            for places, own in zip(self.places, source, strict=True):
-                self._put(places, own)
+            self._put(source)
 
-    @staticmethod
-    def _put(places: list[tuple[nn.Module, str]], value: Tensor | None) -> None:
-        for layer, own in places:
-            layer._parameters[own] = value  # type: ignore[assignment]  # noqa: SLF001
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """One vector of all numbers, (number,)."""
-    return torch.cat([tensor.flatten() for tensor in tensors])
+    def _put(self, values: Sequence[Tensor | None]) -> None:
+        for places, value in zip(self.places, values, strict=True):
+            for layer, own in places:
+                layer._parameters[own] = value  # type: ignore[assignment]  # noqa: SLF001

@@ -45,11 +45,12 @@ class AdaptiveBatchNorm(nn.Module):
         self.name = name
         source = self.layer.running_mean
         self.channels: int = self.layer.num_features if source is None else len(source)
+        self.dimensions = _DIMENSIONS.get(type(layer), ())
         self.rule: StatisticsRule | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalises with what the rule says; without a rule, as the layer itself does."""
-        layer, rule = self.layer, self.rule
+        layer, rule = self._modules["layer"], self.rule  # self.layer takes as long as a kernel
         if rule is None:
             return _run(layer, inputs)
         if rule.measures:
@@ -78,7 +79,7 @@ class AdaptiveBatchNorm(nn.Module):
 
     def _check(self, inputs: Tensor) -> None:
         """Raises unless the inputs fit the layer and hold enough values for a variance."""
-        expected = _DIMENSIONS.get(type(self.layer), ())
+        expected = self.dimensions
         if inputs.ndim < 2 or (expected and inputs.ndim not in expected):
             dimensions = " or ".join(map(str, expected)) or "2 or more"
             raise InputError(
@@ -128,8 +129,7 @@ def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:
     outputs, mean, inverse_deviation = torch.native_batch_norm(
         inputs, weight, bias, None, None, training=True, momentum=0.0, eps=layer.eps
     )
-    variance = (inverse_deviation.detach().pow(-2) - layer.eps).clamp_min(0)
-    rule.tell(ChannelStatistics(mean, variance), values_per_channel(inputs))
+    rule.tell(mean, inverse_deviation, layer.eps, values_per_channel(inputs))
     return outputs
 
 

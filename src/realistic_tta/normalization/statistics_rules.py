@@ -127,33 +127,23 @@ class TrainingStatistics:
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The statistics of these inputs alone, for a layer that has to be handed them."""
         statistics = measure(inputs)
-        self.tell(statistics, values_per_channel(inputs))
+        self.told.append((statistics, values_per_channel(inputs)))
         return statistics
 
-    def tell(self, statistics: ChannelStatistics, count: int) -> None:
-        """Takes what the layer measured, over count values a channel."""
-        self.told.append((ChannelStatistics(*(each.detach() for each in statistics)), count))
+    def tell(self, mean: Tensor, inverse_deviation: Tensor, eps: float, count: int) -> None:
+        """Takes what torch's kernel measured, over count values a channel.
+
+        inverse_deviation: 1 / sqrt(variance + eps).
+        """
+        variance = inverse_deviation.detach().pow(-2).sub_(eps).clamp_min_(0)
+        self.told.append((ChannelStatistics(mean.detach(), variance), count))
 
 
-class RunningStatistics(TrainingStatistics):
-    """The batch's own statistics; `target` is the running average, as torch's in train mode.
+class UnrecordedStatistics(TrainingStatistics):
+    """The same for a pass whose statistics nobody asks for: there is no `target`."""
 
-    The average takes the unbiased variance. momentum: weight of the current batch, as in torch.
-    """
-
-    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
-        super().__init__()
-        self.previous = previous
-        self.momentum = momentum
-
-    @property
-    def target(self) -> ChannelStatistics | None:
-        """The average, the current batch included."""
-        biased = super().target
-        if biased is None:
-            return None
-        unbiased = rescale(biased, self.count, by=self.count - 1)
-        return moving_average(self.previous, unbiased, self.momentum)
+    def tell(self, mean: Tensor, inverse_deviation: Tensor, eps: float, count: int) -> None:
+        """Forgets it."""
 
 
 class InterpolatedStatistics:

@@ -59,8 +59,8 @@ def hue(images: Tensor, shift: float | Tensor) -> Tensor:
     spread = high - torch.minimum(torch.minimum(red, green), blue)
     turned = _sixths(red, green, blue, high, spread) + 6 * shift
     place = turned.remainder_(6)  # on the colour circle, in sixths
-    colours = [high - spread * _distance(place, n) for n in (5, 3, 1)]
-    return torch.cat(colours, dim=1)
+    n = place.new_tensor([5, 3, 1]).view(1, 3, 1, 1)
+    return high - spread * _distance(place, n)  # (image, 3, row, column)
 
 
 def _sixths(red: Tensor, green: Tensor, blue: Tensor, high: Tensor, spread: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def _sixths(red: Tensor, green: Tensor, blue: Tensor, high: Tensor, spread: Tens
     return torch.where(high == red, from_red, others)
 
 
-def _distance(place: Tensor, n: int) -> Tensor:
+def _distance(place: Tensor, n: Tensor) -> Tensor:
     """clamp(min(k, 4 - k), 0, 1) with k = (place + n) mod 6: 2 - |k - 2| is that minimum."""
     k = place + n
     k -= 6 * (k >= 6)  # place is below 6 and n below 6

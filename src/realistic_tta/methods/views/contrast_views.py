@@ -6,7 +6,7 @@ network's own size, so that there is nothing to cut. Used by methods/adacontrast
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -37,19 +37,18 @@ def strong_view(images: Tensor, generator: torch.Generator) -> Tensor:
     view = jitter(precise.clamp(0, 1), chosen(0.8, generator, count), generator)
     view = torch.where(by_image(chosen(0.2, generator, count), view), grey(view), view)
     blurred, sigmas = chosen(0.5, generator, count), uniform(0.1, 2, generator, count)
-    view = apply(view, blurred, blur, sigmas)
+    view = apply(view, blurred.tolist(), blur, sigmas)
     return flip(view, chosen(0.5, generator, count)).to(images.dtype)
 
 
 def jitter(images: Tensor, wanted: Tensor, generator: torch.Generator) -> Tensor:
     """Brightness, contrast, saturation and hue, each image in its own order and strength."""
     count = len(images)
-    order = orders(len(JITTER), generator, count)  # (image, step)
+    order = orders(len(JITTER), generator, count).masked_fill_(~wanted[:, None], -1)
     factors = [uniform(low, high, generator, count) for _, low, high in JITTER]
-    for step in range(len(JITTER)):
+    for now in order.T.tolist():  # which change each image is due, -1 for none
         for place, (change, _, _) in enumerate(JITTER):
-            here = wanted & (order[:, step] == place)
-            images = apply(images, here, change, factors[place])
+            images = apply(images, [each == place for each in now], change, factors[place])
     return images
 
 
@@ -60,12 +59,17 @@ def blur(images: Tensor, sigmas: Tensor) -> Tensor:
 
 
 def apply(
-    images: Tensor, here: Tensor, change: Callable[[Tensor, Tensor], Tensor], strengths: Tensor
+    images: Tensor,
+    here: Sequence[bool],
+    change: Callable[[Tensor, Tensor], Tensor],
+    strengths: Tensor,
 ) -> Tensor:
-    """Changes the images that here, (image,), says, each by its own of the strengths, (image,)."""
-    places = here.nonzero().flatten()
-    if len(places) == 0:
+    """Changes the images that here says, each by its own of the strengths, (image,)."""
+    if not any(here):
         return images
+    if all(here):
+        return change(images, by_image(strengths, images).to(images))
+    places = torch.tensor(here, device=strengths.device).nonzero().flatten()
     part = images[places.to(images.device)]
     return images.index_copy(
         0, places.to(images.device), change(part, by_image(strengths[places], part).to(part))
