@@ -6,6 +6,8 @@ import csv
 import importlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,16 @@ def test_readme_shows_what_the_demo_printed() -> None:
     readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
     for line in console.file.getvalue().splitlines():
         assert line.strip() in readme
+
+
+def test_the_page_on_scale_shows_what_the_command_prints() -> None:
+    ran = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, str(ROOT / "benchmarks/scaling.py")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.strip() in (ROOT / "docs/scaling.md").read_text()
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

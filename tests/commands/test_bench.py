@@ -112,6 +112,21 @@ def test_the_exit_code_says_that_an_experiment_failed(
     assert "1 of 1 experiments failed" in told.err
 
 
+def test_on_a_cluster_the_words_reach_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+
+    def engine(jobs: list[Job], *words: object, **named: object) -> Iterator[Event]:
+        heard.extend((words, named))
+        return failing(jobs, tmp_path)
+
+    monkeypatch.setattr("realistic_tta.benchmark.ray_engine.run_ray", engine)
+    words = ["--methods", "tbn", "--out", str(tmp_path), "--engine", "ray", "--gpus", "0.25"]
+    assert main([*BENCH, *words]) == 1
+    assert heard == [(tmp_path, "auto"), {"gpus": 0.25, "save_every": 0.0}]
+
+
 def test_other_weights_are_measured_anew_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +150,8 @@ def test_other_weights_are_measured_anew_and_it_is_said(
         (["--data", "cifar100-c"], "fetch it with `rtta data get cifar100-c`"),
         (["--images", "11"], "images is 11; expected at most 10"),
         (["--workers", "0"], "workers is 0; expected 1 or more"),
+        (["--address", "10.0.0.1:6379"], "expected --engine ray with them"),
+        (["--engine", "ray", "--address", "nowhere"], "expected HOST:PORT of the cluster's head"),
         (["--file", "nowhere.toml"], "nowhere.toml: no such file"),
         (["--order", "file", "--setting", "mixed"], 'order "file" cannot be'),
     ],

@@ -59,7 +59,13 @@ Event = Started | Progress | Finished | Died
 
 
 def run_telling(
-    job: Job, folder: Path, save_every: float, evaluate: Evaluate, tell: Callable[[Event], None]
+    job: Job,
+    folder: Path,
+    save_every: float,
+    evaluate: Evaluate,
+    tell: Callable[[Event], None],
+    *,
+    tell_every: float = TELL_EVERY,
 ) -> Record:
     """The record of the run, be it a failed one; on the way its progress is told."""
     told = 0.0
@@ -67,7 +73,7 @@ def run_telling(
     def report(tally: Tally) -> None:
         nonlocal told
         now = monotonic()
-        if now - told >= TELL_EVERY:
+        if now - told >= tell_every:
             told = now
             tell(Progress(job, tally.batches, tally.total, tally.error()))
 

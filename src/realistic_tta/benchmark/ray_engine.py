@@ -31,6 +31,7 @@ from .machine import versions
 from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 from .unfinished import state_file
 
+TELL_EVERY = 2.0  # seconds; hundreds of tasks may tell one driver
 ANSWER = 5.0  # seconds in which a cluster must answer
 
 
@@ -191,7 +192,7 @@ def _evaluate(
     """In a thread beside `work`, which can so yield what is told from inside the evaluation."""
     torch.set_num_threads(1)  # the other cores have tasks of their own
     try:
-        record = run_telling(job, folder, save_every, evaluate, told.put)
+        record = run_telling(job, folder, save_every, evaluate, told.put, tell_every=TELL_EVERY)
         if record.message is not None:
             where = f"{record.message} (on node {socket.gethostname()})"
             record = dataclasses.replace(record, message=where)
