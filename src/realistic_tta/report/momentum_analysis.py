@@ -1,4 +1,4 @@
-"""Error against batch size for fixed momenta, over what Eq. 5 would choose (paper, Figure 4)."""
+"""Error against batch size for fixed momenta, over what Eq. 5 chooses (momentum analysis)."""
 
 from __future__ import annotations
 
