@@ -299,6 +299,13 @@ def test_panels_are_for_the_batch_sizes_at_which_most_methods_ran() -> None:
 # How it is drawn.
 
 
+def test_the_legend_lists_what_any_panel_shows() -> None:
+    records = [*runs(["source"]), run("tema", 1), run("tbn", 64)]
+    for draw_one in (error_over_stream, cost_against_error):
+        listed = legend_of(draw_one(records))
+        assert [name for name in listed if name in STYLES] == ["source", "tbn", "tema"]
+
+
 def test_every_axis_says_its_unit() -> None:
     unit = re.compile(r"\([\w% ',.]+\)|images seen|^layer|stretch")
     for name, figure in every_figure():

@@ -45,7 +45,7 @@ def channel_mean(records: Sequence[Record], traces: Traces) -> Figure:
         axes.set_title(f"batch size {size}")
         axes.set_ylabel("mean (activation)")
     panels[-1].set_xlabel("images seen")
-    legend_beside(figure, panels[0])
+    legend_beside(figure)
     return figure
 
 

@@ -34,7 +34,7 @@ def draw_class_diversity() -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_title(f"{facts.title}: {facts.classes} classes")
     panels[0].set_ylabel("expected classes (count)")
-    legend_beside(figure, panels[0])
+    legend_beside(figure)
     return figure
 
 

@@ -40,7 +40,7 @@ def cost_against_error(records: Sequence[Record]) -> Figure:
         _cost_axis(axes, [cost for cost, _ in points.values()])
         axes.set_title(f"batch size {size}")
     panels[0].set_ylabel("error, mean over corruptions (%)")
-    legend_beside(figure, max(panels, key=lambda panel: len(panel.get_lines())))
+    legend_beside(figure)
     return figure
 
 

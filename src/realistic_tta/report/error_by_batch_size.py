@@ -31,5 +31,5 @@ def error_by_batch_size(records: Sequence[Record]) -> Figure:
     batch_size_axis(axes, list(sizes))
     axes.set_ylabel("error, mean over corruptions (%)")
     axes.set_ylim(0, 100)
-    legend_beside(figure, axes)
+    legend_beside(figure)
     return figure

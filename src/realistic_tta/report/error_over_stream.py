@@ -13,8 +13,8 @@ from realistic_tta.results import Record
 from .selection import extremes, lines, missing, one_group, sizes_of
 from .style import in_style, legend_beside, look, new_panels
 
-# A single image says nothing: stretches of 50 or more, but one to three a corruption.
-IN_A_BIN, BINS = 50, (15, 45)
+IN_A_BIN = 50  # images at least, if that makes a bin a corruption: a single image says nothing
+IN_A_CORRUPTION = 3  # bins at most
 Course = Sequence[tuple[int, float]]
 
 
@@ -26,35 +26,35 @@ def error_over_stream(records: Sequence[Record]) -> Figure:
     if not sizes:
         raise missing("error_over_stream", "a method without a fixed momentum", records)
     shown = extremes(sizes)
+    in_turn = not group.setting.startswith("mixed")  # one corruption after another
     figure, panels = new_panels(len(shown), 1, (11, 3), group.title(), sharex=True)
     for axes, size in zip(panels, shown, strict=True):
         few = {
             name: by_size[size][0] for name, by_size in lines(records).items() if size in by_size
         }
         for name, record in few.items():
-            bins = binned(record.course, bins_for(record.course[-1][0]))
+            corruptions = len({part.corruption for part in record.parts})
+            bins = binned(record.course, bins_for(record.course[-1][0], corruptions))
             style = {**look(name), "markersize": 4, "markevery": max(len(bins) // 15, 1)}
             axes.plot([seen for seen, _ in bins], [error for _, error in bins], label=name, **style)
-        named = axes is panels[0] and not group.setting.startswith("mixed")
+        named = in_turn and axes is panels[0]
         axes.set_title(f"batch size {size}", pad=44 if named else 6)
         axes.set_ylabel("error in this stretch (%)")
         axes.set_ylim(0, 100)
-        if not group.setting.startswith("mixed"):
+        if in_turn:
             _mark_corruptions(axes, next(iter(few.values())), named=named)
     panels[-1].set_xlabel("images seen")
-    longest = max(panels, key=lambda panel: len(panel.get_lines()))
-    legend_beside(figure, longest)
+    legend_beside(figure)
     return figure
 
 
-def bins_for(images: int) -> int:
-    """How many stretches a stream is shown in.
+def bins_for(images: int, corruptions: int) -> int:
+    """How many stretches a stream is shown in; as many for each corruption.
 
-    >>> bins_for(300), bins_for(1500), bins_for(150_000)
-    (15, 30, 45)
+    >>> [bins_for(images, corruptions=15) for images in (300, 1500, 150_000)]
+    [15, 30, 45]
     """
-    low, high = BINS
-    return min(max(images // IN_A_BIN, low), high)
+    return corruptions * min(max(images // (IN_A_BIN * corruptions), 1), IN_A_CORRUPTION)
 
 
 def binned(course: Course, bins: int) -> list[tuple[float, float]]:

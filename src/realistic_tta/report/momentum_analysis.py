@@ -1,4 +1,4 @@
-"""Error against batch size for fixed momenta, over what Eq. 5 would choose (paper, Figure 4)."""
+"""Error against batch size for fixed momenta, over what Eq. 5 chooses (momentum analysis)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def momentum_analysis(records: Sequence[Record]) -> Figure:
         panel.set_title(fill(group.title(), 44, break_on_hyphens=False), fontsize=8)
     for unused in axes[len(shown) :]:
         unused.remove()
-    longest = max(axes[: len(shown)], key=lambda panel: len(panel.get_lines()))
-    legend_beside(figure, longest)
+    legend_beside(figure)
     return figure
 
 

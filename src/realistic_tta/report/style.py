@@ -105,10 +105,14 @@ def batch_size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xlabel("batch size (images)")
 
 
-def legend_beside(figure: Figure, axes: Axes, **how: Any) -> None:
-    """Outside the panels, where it cannot hide a line."""
-    lines, names = axes.get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside right center", **how)
+def legend_beside(figure: Figure) -> None:
+    """What the lines of all panels are, outside them, where it cannot hide one."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, names = axes.get_legend_handles_labels()
+        found = dict(zip(names, handles, strict=True)) | found
+    names = sorted(found, key=place) if set(found) & set(STYLES) else list(found)
+    figure.legend([found[name] for name in names], names, loc="outside right center")
 
 
 def write_figure(figure: Figure, path: Path) -> None:
