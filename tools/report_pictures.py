@@ -20,17 +20,14 @@ from report.browser import Page, browser  # noqa: E402
 from realistic_tta.cli import main  # noqa: E402
 
 
-def save(page: Page, name: str, first: str | None = None, height: int = 0) -> None:
-    """The window, or the page from an element on."""
+def save(page: Page, name: str, first: str | None = None, last: str | None = None) -> None:
+    """The window, or the page from one element to another."""
     image = Image.open(io.BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
-    if first is not None:
-        box = page.run(
-            "return document.getElementById(arguments[0]).getBoundingClientRect()", first
-        )
-        top = int(box["top"]) - 20
-        image = image.crop((0, top, image.width, top + height))
-    palette = image.quantize(128)  # a quarter of the bytes, and nobody sees it
-    palette.save(ROOT / "docs/images" / name, optimize=True)
+    if first and last:
+        box = "return document.getElementById(arguments[0]).getBoundingClientRect()"
+        top, bottom = page.run(box, first)["top"], page.run(box, last)["bottom"]
+        image = image.crop((0, int(top) - 20, image.width, int(bottom) + 20))
+    image.save(ROOT / "docs/images" / name, optimize=True)
     print(ROOT / "docs/images" / name)
 
 
@@ -44,7 +41,7 @@ def take(results: Path) -> None:
         save(page, "report-top.png")
         page.open(report, 1200, 1000, dark=True)
         page.show_all()
-        save(page, "report-dark.png", "h-course", 1250)
+        save(page, "report-dark.png", "h-course", "plot-cost")
         page.open(report, 360, 780)
         page.wait("return document.getElementById('plot-sizes').data")
         save(page, "report-phone.png")
