@@ -41,7 +41,7 @@ def take(results: Path) -> None:
         save(page, "report-top.png")
         page.open(report, 1200, 1000, dark=True)
         page.show_all()
-        save(page, "report-dark.png", "h-course", "plot-cost")
+        save(page, "report-dark.png", "h-course", "corruptions")
         page.open(report, 360, 780)
         page.wait("return document.getElementById('plot-sizes').data")
         save(page, "report-phone.png")
