@@ -6,11 +6,12 @@ function swatch(method) {
   const { colour, marker } = look(method);
   const SHAPES = {
     circle: "M12 8A4 4 0 1 1 4 8A4 4 0 1 1 12 8Z", square: "M4 4H12V12H4Z", diamond: "M8 2.5L13.5 8L8 13.5L2.5 8Z",
-    "triangle-up": "M8 3L13 12H3Z", "triangle-down": "M8 13L3 4H13Z", cross: "M6 3H10V6H13V10H10V13H6V10H3V6H6Z",
+    "triangle-up": "M8 3L13 12H3Z", "triangle-down": "M8 13L3 4H13Z", "triangle-left": "M3 8L12 3V13Z",
+    "triangle-right": "M13 8L4 3V13Z", cross: "M6 3H10V6H13V10H10V13H6V10H3V6H6Z",
     x: "M3 5L5 3L8 6L11 3L13 5L10 8L13 11L11 13L8 10L5 13L3 11L6 8Z",
     star: "M8 2L9.8 6.2L14 6.5L10.8 9.3L11.8 13.5L8 11.2L4.2 13.5L5.2 9.3L2 6.5L6.2 6.2Z",
     hexagon: "M8 2.5L13 5.2V10.8L8 13.5L3 10.8V5.2Z", pentagon: "M8 2.5L13.5 6.5L11.4 13H4.6L2.5 6.5Z",
-    bowtie: "M3 4L8 8L13 4V12L8 8L3 12Z", hourglass: "M4 3H12L8 8L12 13H4L8 8Z",
+    hourglass: "M4 3H12L8 8L12 13H4L8 8Z",
   };
   const open = marker.endsWith("-open");
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");

@@ -94,7 +94,7 @@ def _group(few: Sequence[Record], places: list[int]) -> dict[str, Any]:
     sizes = sorted({record.batch_size for record in few}, reverse=True)
     return {
         "label": _label(few[0]),
-        "headline": headline(errors),
+        "headline": [told.replace(" %", "\N{NO-BREAK SPACE}%") for told in headline(errors)],
         "methods": methods,
         "sizes": sizes,
         "table": table(errors, methods, sizes),

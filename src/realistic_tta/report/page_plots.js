@@ -43,14 +43,15 @@ function drawSizes() {
   const traces = lines(table, (method) => ({ hovertemplate: template(method, "") }));
   if (paper && at("with-paper").checked) {
     traces.unshift(...lines(paper, (method) => ({ mode: "lines", hovertemplate: template(method, ", paper"),
-      line: { color: look(method).colour, width: 1.5, dash: "dot" } })));
+      opacity: 0.45, line: { color: look(method).colour, width: 1.5, dash: look(method).dash } })));
   }
   const x = axis("batch size", { type: "log", tickvals: table.sizes, ticktext: table.sizes.map(String) });
   Plotly.react("plot-sizes", traces, layout(x, axis("error (%)", { rangemode: "tozero" }), { hovermode: "x unified" }), CONFIG);
 }
 
 /* Mean of the neighbours on both sides, as many as there are. */
-function smooth(values, width = 4) {
+function smooth(values) {
+  const width = Math.max(1, Math.round(values.length / 50));
   return values.map((_, place) => mean(values.slice(Math.max(0, place - width), place + width + 1)));
 }
 
@@ -71,7 +72,7 @@ function drawCourse() {
   });
   const { shapes, annotations } = shifts();
   const y = axis("error (%)", { rangemode: "tozero" });
-  Plotly.react("plot-course", traces, layout(axis("images seen"), y,
+  Plotly.react("plot-course", traces, layout(axis("images seen", { showgrid: !shapes.length }), y,
     { shapes, annotations, margin: { l: narrow() ? 44 : 60, r: narrow() ? 16 : 48, t: annotations.length ? 96 : 16, b: 48 } }), CONFIG);
 }
 
@@ -143,7 +144,7 @@ const KINDS = { source_weight: "source weight", divergence: "divergence" };
 /* The runs whose layers were traced. */
 function drawTraced() {
   const traced = members().filter(({ record, method }) => DATA.layers[record.key] && shown(method));
-  const wanted = at("trace").value;
+  const wanted = at("trace").value || traced.find(({ method }) => method === "rectified_tema")?.record.key;
   at("layers").hidden = traced.length === 0;
   at("trace").replaceChildren(...traced.map(({ record, method }) => element("option", { value: record.key,
     textContent: `${method}, batch size ${record.batch_size}, seed ${record.seed}` })));
@@ -165,6 +166,7 @@ function drawHeat(kind, layers) {
   const trace = { type: "heatmap", x: layers.images, y: layers.names.map((_, place) => place + 1), z: values,
     customdata: layers.names.map((name, row) => layers.images.map((_, point) => [plain(name), layers[kind][row][point]])),
     colorscale: "Cividis", colorbar: { title: { text: told, side: "right" }, thickness: 12 },
+    ...(kind === "source_weight" ? { zmin: 0, zmax: Math.max(0.5, ...values.flat()) } : {}),
     hovertemplate: `%{customdata[0]}: ${KINDS[kind]} %{customdata[1]} after %{x:,} images<extra></extra>` };
   const y = axis("layer", { autorange: "reversed", dtick: Math.max(1, Math.round(layers.names.length / 8)) });
   Plotly.react(`plot-${kind}`, [trace], layout(axis("images seen"), y), CONFIG);

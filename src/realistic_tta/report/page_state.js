@@ -32,28 +32,31 @@ function byMethod(size) {
   return found;
 }
 
-/* Colours after Okabe and Ito, safe for colour-blind readers; a marker of its own for each method,
-   so that the plots can be read without any colour. */
-const HUES = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#b5568c", "#b07800", "#3a9bd0"],
-  dark: ["#4da3e0", "#ff8b45", "#2fc79a", "#e39cc6", "#e8b33c", "#8fd0f5"],
+/* Colours after Okabe and Ito and after Tol, safe for colour-blind readers, on light and on dark; a marker and
+   a line of its own for each method, so that the plots can be read without any colour. */
+const LOOKS = {
+  source: ["#555555", "#b8bec5", "square", "dash"],
+  tbn: ["#d55e00", "#ff8b45", "x", "solid"],
+  alpha_bn: ["#cc79a7", "#e39cc6", "triangle-down", "dashdot"],
+  adapt_bn: ["#c98a00", "#f0b840", "triangle-up", "dot"],
+  tema: ["#3a9bd0", "#8fd0f5", "diamond", "solid"],
+  rectified_tema: ["#0072b2", "#4da3e0", "circle", "solid"],
+  lame: ["#000000", "#f2f2f2", "cross", "dot"],
+  tent: ["#009e73", "#2fc79a", "triangle-right", "dashdot"],
+  eta: ["#117733", "#7fcf7f", "triangle-left", "dash"],
+  sar: ["#882255", "#e07aa8", "star", "solid"],
+  cotta: ["#999933", "#cfcf66", "hexagon", "dashdot"],
+  adacontrast: ["#332288", "#9d8cf0", "pentagon", "dash"],
 };
-const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star",
-  "hexagon", "pentagon", "bowtie", "hourglass"];
-const ORDER = ["source", "rectified_tema", "tent", "tema", "tbn", "alpha_bn", "adapt_bn", "cotta", "lame",
-  "eta", "adacontrast", "sar"];
+const OTHER = ["#777777", "#a0a0a0", "hourglass", "solid"];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-function look(method) {
-  const names = [...ORDER, ...group().methods.filter((name) => !ORDER.includes(name))];
-  const place = names.indexOf(method);
-  const hues = HUES[dark.matches ? "dark" : "light"];
-  return {
-    colour: place === 0 ? (dark.matches ? "#c9ced4" : "#4a525b") : hues[(place - 1) % hues.length],
-    marker: MARKERS[place % MARKERS.length] + (place > hues.length ? "-open" : ""),
-    dash: place === 0 ? "dash" : "solid",
-    width: method === "rectified_tema" ? 3.5 : 2,
-  };
+/* A method with settings of its own looks like the method, but hollow. */
+function look(name) {
+  const method = name.split(" (")[0];
+  const [light, onDark, marker, dash] = Object.hasOwn(LOOKS, method) ? LOOKS[method] : OTHER;
+  return { colour: dark.matches ? onDark : light, marker: marker + (method === name ? "" : "-open"), dash,
+    width: name === "rectified_tema" ? 3.5 : 2 };
 }
 
 function element(name, properties = {}, ...children) {
