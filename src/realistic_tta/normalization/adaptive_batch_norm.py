@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from realistic_tta.errors import InputError
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, values_per_channel
 
-from .statistics_rules import StatisticsRule, TrainingStatistics
+from .statistics_rules import StatisticsRule, Told, TrainingStatistics
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DIMENSIONS: dict[type, tuple[int, ...]] = {
@@ -129,7 +129,7 @@ def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:
     outputs, mean, inverse_deviation = torch.native_batch_norm(
         inputs, weight, bias, None, None, training=True, momentum=0.0, eps=layer.eps
     )
-    rule.tell(mean, inverse_deviation, layer.eps, values_per_channel(inputs))
+    rule.tell(Told(mean, inverse_deviation, layer.eps, values_per_channel(inputs)))
     return outputs
 
 

@@ -10,8 +10,10 @@ is made from the statistics pooled over every use so far, weighted by the number
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import (
@@ -100,6 +102,20 @@ class BatchStatistics:
         return batch
 
 
+class Told(NamedTuple):
+    """What torch's kernel measured in one use of a layer, over so many values a channel."""
+
+    mean: Tensor
+    inverse_deviation: Tensor  # 1 / sqrt(variance + eps)
+    eps: float
+    values: int
+
+    def statistics(self) -> ChannelStatistics:
+        """Mean and biased variance."""
+        variance = self.inverse_deviation.detach().pow(-2).sub_(self.eps).clamp_min_(0)
+        return ChannelStatistics(self.mean.detach(), variance)
+
+
 class TrainingStatistics:
     """The batch's own statistics, gradients passing through them: for methods that train.
 
@@ -110,40 +126,49 @@ class TrainingStatistics:
     measures = True
 
     def __init__(self) -> None:
-        self.told: list[tuple[ChannelStatistics, int]] = []
+        self.told: list[Told] = []
+        self.pooled: ChannelStatistics | None = None
 
     @property
     def target(self) -> ChannelStatistics | None:
-        """Pooled only when somebody asks: cotta goes through a layer 32 times a batch."""
-        if len(self.told) > 1:
-            self.told = [(pool_all(self.told), self.count)]
-        return self.told[0][0] if self.told else None
+        """Made only when somebody asks: cotta goes through a layer 32 times a batch."""
+        if self.told and self.pooled is None:
+            self.pooled = _pooled(self.told)
+        return self.pooled
 
     @property
     def count(self) -> int:
         """How many values a channel were measured."""
-        return sum(count for _, count in self.told)
+        return sum(use.values for use in self.told)
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The statistics of these inputs alone, for a layer that has to be handed them."""
         statistics = measure(inputs)
-        self.told.append((statistics, values_per_channel(inputs)))
+        mean, variance = (each.detach() for each in statistics)
+        self.tell(Told(mean, variance.rsqrt(), 0.0, values_per_channel(inputs)))
         return statistics
 
-    def tell(self, mean: Tensor, inverse_deviation: Tensor, eps: float, count: int) -> None:
-        """Takes what torch's kernel measured, over count values a channel.
-
-        inverse_deviation: 1 / sqrt(variance + eps).
-        """
-        variance = inverse_deviation.detach().pow(-2).sub_(eps).clamp_min_(0)
-        self.told.append((ChannelStatistics(mean.detach(), variance), count))
+    def tell(self, use: Told) -> None:
+        """Takes what the layer measured."""
+        self.told.append(use)
+        self.pooled = None
 
 
 class UnrecordedStatistics(TrainingStatistics):
     """The same for a pass whose statistics nobody asks for: there is no `target`."""
 
-    def tell(self, mean: Tensor, inverse_deviation: Tensor, eps: float, count: int) -> None:
+    def tell(self, use: Told) -> None:
         """Forgets it."""
+
+
+def _pooled(told: Sequence[Told]) -> ChannelStatistics:
+    """The biased statistics of all uses of one layer together."""
+    if len(told) == 1:
+        return told[0].statistics()
+    means, inverse_deviations, (eps, *_), counts = zip(*told, strict=True)
+    stacked = Told(torch.stack(means), torch.stack(inverse_deviations), eps, sum(counts))
+    uses = map(ChannelStatistics, *stacked.statistics())  # both (use, channel)
+    return pool_all(list(zip(uses, counts, strict=True)))
 
 
 class InterpolatedStatistics:
