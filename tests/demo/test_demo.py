@@ -81,6 +81,14 @@ def test_the_picture_is_drawn(ran: tuple[Path, str]) -> None:
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 1000  # photographs, not a blank
 
 
+def test_a_page_with_every_figure_is_written(ran: tuple[Path, str]) -> None:
+    out, printed = ran
+    page = (out / "report.html").read_text()
+    assert f"{out / 'report.html'}" in printed.replace("\n", "")
+    for each in Results(out).read():
+        assert each.key in page
+
+
 def table_of(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if line.strip().startswith(METHODS)]
 

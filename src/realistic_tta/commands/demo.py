@@ -36,10 +36,14 @@ def _demo(arguments: argparse.Namespace) -> None:
     import torch
     from rich.console import Console
 
+    from realistic_tta import __version__
     from realistic_tta.demo.display import results
     from realistic_tta.demo.experiment import clean_error
     from realistic_tta.demo.picture import draw
     from realistic_tta.demo.words import errors_of, headline
+    from realistic_tta.report.page import write_page
+
+    from .results import in_order
 
     torch.set_num_threads(1)  # each worker has a core to itself
     if arguments.workers < 1:
@@ -57,7 +61,8 @@ def _demo(arguments: argparse.Namespace) -> None:
     console.print(results(errors, setup))
     console.print(headline(errors, setup))
     draw(records, setup, out, out / "demo.png")
-    console.print(f"\nPicture: {out / 'demo.png'}; figures: `rtta results --dir {out}`")
+    write_page(in_order(records), out, out / "report.html", __version__)
+    console.print(f"\nPicture: {out / 'demo.png'}; a page to explore: {out / 'report.html'}")
     console.print(f"{time.monotonic() - start:.0f} seconds, {arguments.workers} at work.")
     if known:
         there = f"{known} of {len(records)} figures were there"
