@@ -118,7 +118,7 @@ def test_a_node_that_is_killed_has_its_experiments_run_on_elsewhere(
     for record in Results(tmp_path / "local").read(status="done"):
         assert figures(records[record.key]) == figures(record)
     assert len(records) == len(jobs)
-    assert not list((tmp_path / "unfinished").iterdir())
+    assert not list((tmp_path / "unfinished").glob("*.pt"))  # what was half written may be there
     assert list(run_ray(jobs, tmp_path, "nowhere:1")) == [], "finished experiments ran again"
 
 
