@@ -203,7 +203,7 @@ def jobs() -> list[Job]:
 
 def test_the_board_knows_what_is_done_running_and_left(jobs: list[Job]) -> None:
     first, second = jobs
-    board = Board(jobs, {first.key: 10, second.key: 30}, [])
+    board = Board({first: 10, second: 30}, [])
     assert board.summary() == "0 of 2 done, 0 running, 2 left"
     board.update(Started(second))
     board.update(Progress(second, 5, 10, 20.0))
@@ -214,13 +214,13 @@ def test_the_board_knows_what_is_done_running_and_left(jobs: list[Job]) -> None:
     board.update(Finished(first, failed(first, "boom")))
     assert board.share() == 1
     assert board.summary() == "2 of 2 done, 0 running, 0 left, 1 failed"
-    before = Board(jobs, {first.key: 10, second.key: 30}, [record(first.key, error=7.0)])
+    before = Board({first: 10, second: 30}, [record(first.key, error=7.0)])
     assert before.share() == 0
     assert before.error([first]) == 7.0
 
 
 def test_the_table_shows_errors_so_far(jobs: list[Job]) -> None:
-    board = Board(jobs, {job.key: 1 for job in jobs}, [])
+    board = Board(dict.fromkeys(jobs, 1), [])
     console = Console(width=100, file=io.StringIO())
     board.update(Started(jobs[0]))
     board.update(Progress(jobs[0], 1, 4, 33.3))
@@ -241,7 +241,7 @@ def test_on_a_terminal_the_table_fills_and_says_how_long_it_takes(
     monkeypatch.setattr(bench_display, "Console", lambda **_: screen)
     events: list[Event] = [Started(jobs[0]), Progress(jobs[0], 1, 4, 33.3)]
     events += [Finished(job, record(job.key, error=31.2)) for job in jobs]
-    bench_display.display(Board(jobs, {job.key: 1 for job in jobs}, []), events)
+    bench_display.display(Board(dict.fromkeys(jobs, 1), []), events)
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     assert "33.3 (25 %)" in shown

@@ -15,7 +15,7 @@ from realistic_tta.streams.settings import SETTINGS
 
 from .data import find_data, open_published
 from .experiment import Experiment
-from .runner import timed
+from .runner import Job, timed
 
 LAUNCH = 4  # a pass costs about as much as this many images, besides the images themselves
 # How many times the plain network's time a method takes, roughly; 1 if not named.
@@ -51,6 +51,12 @@ def work(experiment: Experiment, images: int) -> int:
     parts = len(SETTINGS[experiment.setting].parts(CORRUPTIONS))
     batches = batches_of(experiment, images)
     return PASSES.get(experiment.method, 1) * (parts * images + LAUNCH * batches)
+
+
+def longest_first(jobs: Sequence[Job]) -> dict[Job, int]:
+    """What each job costs, in this order: so no core idles at the end."""
+    costs = {job: work(job.experiment, images_of(job.experiment)) for job in jobs}
+    return dict(sorted(costs.items(), key=lambda item: -item[1]))
 
 
 def seconds(experiments: Sequence[Experiment]) -> list[float]:

@@ -11,12 +11,11 @@ from realistic_tta.results import Record
 
 
 class Board:
-    """costs: what each job takes, in any unit, by key. done: what was done before."""
+    """costs: the jobs, with what each takes, in any unit. done: what was done before."""
 
-    def __init__(
-        self, jobs: Sequence[Job], costs: Mapping[str, int], done: Sequence[Record]
-    ) -> None:
-        self.jobs, self.costs = tuple(jobs), costs
+    def __init__(self, costs: Mapping[Job, int], done: Sequence[Record]) -> None:
+        self.jobs = tuple(costs)
+        self.costs = {job.key: cost for job, cost in costs.items()}
         self.done_before = {record.key for record in done}
         self.shares: dict[str, float] = {}  # of what runs
         self.errors = {record.key: record.error for record in done if record.error is not None}
@@ -57,7 +56,7 @@ class Board:
     def summary(self) -> str:
         """Done, running, left.
 
-        >>> Board([], {}, []).summary()
+        >>> Board({}, []).summary()
         '0 of 0 done, 0 running, 0 left'
         """
         running = len(self.shares)

@@ -83,7 +83,7 @@ def _engine(arguments: argparse.Namespace) -> Engine:
 def _run(
     experiments: Sequence[Experiment], arguments: argparse.Namespace, engine: Engine
 ) -> list[Record]:
-    from realistic_tta.benchmark.estimate import images_of, work
+    from realistic_tta.benchmark.estimate import longest_first
     from realistic_tta.benchmark.runner import is_done, make_jobs
     from realistic_tta.results import Results
 
@@ -93,12 +93,11 @@ def _run(
 
     results = Results(arguments.out)
     _prepare(experiments, arguments)
-    jobs = make_jobs(experiments, arguments.out, traces=arguments.traces)
-    costs = {job.key: work(job.experiment, images_of(job.experiment)) for job in jobs}
-    jobs.sort(key=lambda job: -costs[job.key])  # the longest first: no core idles at the end
+    costs = longest_first(make_jobs(experiments, arguments.out, traces=arguments.traces))
+    jobs = list(costs)
     done = [results.get(job.key) for job in jobs if is_done(job, results)]
     _tell_exchanged(jobs, results)
-    board = Board(jobs, costs, done)
+    board = Board(costs, done)
     display(board, engine(jobs))
     wanted = {job.key for job in jobs}
     return in_order([record for record in results.read() if record.key in wanted])

@@ -78,7 +78,7 @@ def _run(setup: Setup, arguments: argparse.Namespace, console: Console) -> tuple
     """The records of all experiments, and how many were there before."""
     from realistic_tta.benchmark.data import prepare
     from realistic_tta.benchmark.engines import run_local
-    from realistic_tta.benchmark.estimate import work
+    from realistic_tta.benchmark.estimate import longest_first
     from realistic_tta.benchmark.runner import make_jobs
     from realistic_tta.demo.display import Display
     from realistic_tta.demo.experiment import DATA
@@ -90,11 +90,10 @@ def _run(setup: Setup, arguments: argparse.Namespace, console: Console) -> tuple
     experiments, store = setup.experiments(), Results(arguments.out)
     with console.status("damaging the photographs"):
         prepare(DATA, experiments[0].plan, arguments.out, arguments.workers)
-    jobs = make_jobs(experiments, arguments.out)
-    costs = {job.key: work(job.experiment, setup.images) for job in jobs}
-    jobs.sort(key=lambda job: -costs[job.key])  # the longest first: no core idles at the end
+    costs = longest_first(make_jobs(experiments, arguments.out))
+    jobs = list(costs)
     done = [store.get(job.key) for job in jobs if store.done(job.key)]
-    board = Board(jobs, costs, done)
+    board = Board(costs, done)
     with Display(console, setup) as display:
         for event in run_local(jobs, arguments.out, arguments.workers):
             board.update(event)
