@@ -23,6 +23,7 @@ import pytest
 from figure_subjects import momentum_runs, runs, trace
 
 from realistic_tta import cli
+from realistic_tta.benchmark import estimate
 from realistic_tta.results import Results
 from realistic_tta.traces import write_trace
 
@@ -47,8 +48,11 @@ def as_it_stands(words: list[str]) -> None:
     assert cli.main(words) == 0
 
 
-def dry(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def dry(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Data sets and networks that must be fetched first are asked for, nothing else is missing."""
+    monkeypatch.setattr(estimate, "seconds", lambda left: [1.0] * len(left))  # it runs networks
     code = cli.main([*words, *(["--dry-run"] if "--dry-run" not in words else [])])
     told = capsys.readouterr()
     assert code == 0 or re.search(r"rtta data get|not on disk|rtta networks", told.err + told.out)
@@ -135,7 +139,7 @@ def test_a_command_runs_as_it_is_documented(
     assert first, f"say in HOW how `{command}` is run"
     how, rest = HOW[first], words[len(first.split()) :]
     arguments = words[1:] if words[0] == "rtta" else rest
-    fixtures = {"parsed": (monkeypatch,), "dry": (capsys,)}
+    fixtures = {"parsed": (monkeypatch,), "dry": (monkeypatch, capsys)}
     how(arguments, *fixtures.get(how.__name__, ()))
 
 

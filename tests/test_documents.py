@@ -45,11 +45,12 @@ def a_world_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """A page may write files, and add to the lists of data sets and settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
-    before = dict(DATA), dict(SETTINGS)
+    data, settings = set(DATA), set(SETTINGS)
     yield
-    for literal, was in zip((DATA, SETTINGS), before, strict=True):
-        for name in set(literal) - set(was):
-            del literal[name]  # type: ignore[attr-defined]
+    for name in set(DATA) - data:
+        del DATA[name]
+    for name in set(SETTINGS) - settings:
+        del SETTINGS[name]
 
 
 @pytest.mark.usefixtures("a_world_apart")

@@ -20,7 +20,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in [each for each in files if each.src_uri.endswith(".ipynb")]:
         notebook = json.loads(Path(str(file.abs_src_path)).read_text())
         name = Path(file.src_uri).with_suffix(".md").as_posix()
-        text = f"{page(notebook)}\n\n<small>[Download the notebook]({Path(name).stem}.ipynb)</small>"
+        text = (
+            f"{page(notebook)}\n\n<small>[Download the notebook]({Path(name).stem}.ipynb)</small>"
+        )
         files.append(File.generated(config, name, content=text))
     return files
 

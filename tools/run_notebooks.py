@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -24,10 +25,12 @@ def main() -> None:
         begin = time.perf_counter()
         notebook = run(path)
         nbformat.write(notebook, path)
-        print(f"{path.stem}: {time.perf_counter() - begin:.0f} s, {path.stat().st_size / 1e3:.0f} kB")
+        print(
+            f"{path.stem}: {time.perf_counter() - begin:.0f} s, {path.stat().st_size / 1e3:.0f} kB"
+        )
 
 
-def run(path: Path) -> nbformat.NotebookNode:
+def run(path: Path) -> Any:
     """The notebook with fresh outputs."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, record_timing=False).execute()
