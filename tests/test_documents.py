@@ -121,11 +121,25 @@ def test_every_table_of_the_paper_is_described() -> None:
     assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(TABLES)
 
 
-def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("document", ["README.md", "docs/idea.md"])
+def test_documents_show_what_the_command_prints(
+    document: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size", "4"])
     printed = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    readme = (ROOT / "README.md").read_text()
-    assert all(line in readme for line in printed)
+    assert all(line in (ROOT / document).read_text() for line in printed)
+
+
+def test_the_idea_is_told_with_figures_of_the_demo() -> None:
+    rows = csv.DictReader(io.StringIO((ROOT / "docs/demo.csv").read_text()))
+    measured = {(row["method"], int(row["batch_size"])): float(row["error"]) for row in rows}
+    text = (ROOT / "docs/idea.md").read_text()
+    shown = re.findall(r"^\|.*\(`(\w+)`\) \|(.*)\|$", text, flags=re.MULTILINE)
+    assert {method for method, _ in shown} == {"source", "tbn", "tema", "rectified_tema"}
+    for method, cells in shown:
+        sizes = (64, 64, 64) if method == "source" else (64, 4, 1)
+        expected = [f"{measured[method, size]:.1f}" for size in sizes]
+        assert [cell.strip(" *") for cell in cells.split("|")] == expected
 
 
 def test_readme_shows_what_the_demo_printed() -> None:

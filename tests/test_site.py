@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import itertools
 import json
 import os
@@ -64,6 +66,22 @@ def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
     start = (site / "index.html").read_text()
     assert 'href="notebooks/your_network_meets_fog.html"' in start
     assert ".ipynb" not in start
+
+
+@pytest.mark.parametrize("name", ["notebook_pages", "doctest_blocks"])
+def test_examples_in_what_builds_the_site_hold(name: str) -> None:
+    pytest.importorskip("mkdocstrings")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    failed, tried = doctest.testmod(module)
+    assert tried > 0 == failed
+
+
+def test_the_target_builds_as_this_test_does() -> None:
+    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text()
 
 
 def printed(notebook: dict[str, Any]) -> str:
