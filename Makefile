@@ -28,7 +28,7 @@ bench: .venv/ready
 
 # Opens from disk: build/site/index.html. No internet is needed; a warning is an error.
 docs: .venv/ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # torch comes first, by its pinned version, so that nothing after it looks for another.
 # The networks that the tests adapt (timm's, torchvision's) are installed without what they ask
@@ -41,4 +41,4 @@ docs: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build

@@ -143,7 +143,7 @@ def test_a_command_runs_as_it_is_documented(
     how(arguments, *fixtures.get(how.__name__, ()))
 
 
-def test_most_commands_of_the_program_are_documented() -> None:
+def test_every_command_of_the_program_is_documented() -> None:
     """So that a change of how they are found here cannot lose them in silence."""
     shown = {command.split()[1] for command in commands() if command.startswith("rtta")}
     assert shown == {module.__name__.rsplit(".", 1)[1] for module in cli.COMMANDS}

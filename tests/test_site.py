@@ -19,6 +19,7 @@ import realistic_tta
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+together = pytest.mark.xdist_group("site")  # they share one build
 FIGURE = re.compile(r"\d+\.\d")
 
 
@@ -29,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocstrings")
     pytest.importorskip("material")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     ran = subprocess.run(  # noqa: S603 - our own
         [*command, "--site-dir", str(folder)],
         cwd=ROOT,
@@ -42,12 +43,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@together
 def test_every_document_is_a_page_of_the_site(site: Path) -> None:
     documents = {path.stem for path in ROOT.glob("docs/*.md")}
     assert documents <= {path.stem for path in site.glob("*.html")}
     assert {path.stem for path in NOTEBOOKS} == {p.stem for p in site.glob("notebooks/*.html")}
 
 
+@together
 def test_the_site_asks_nobody_for_anything(site: Path) -> None:
     """No font, program, style or picture from elsewhere; links may lead there."""
     for page in site.rglob("*.html"):
@@ -56,12 +59,14 @@ def test_the_site_asks_nobody_for_anything(site: Path) -> None:
         assert not asked, page.name
 
 
+@together
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     text = (site / "api.html").read_text()
     for name in set(realistic_tta.__all__) - {"__version__"}:
         assert re.search(rf'id="realistic_tta\.(\w+\.)*{name}"|realistic_tta\.{name}', text), name
 
 
+@together
 def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
     start = (site / "index.html").read_text()
     assert 'href="notebooks/your_network_meets_fog.html"' in start
@@ -81,7 +86,8 @@ def test_examples_in_what_builds_the_site_hold(name: str) -> None:
 
 
 def test_the_target_builds_as_this_test_does() -> None:
-    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text()
+    """Without --quiet, which would also silence the warnings that are counted."""
+    assert "mkdocs build --strict\n" in (ROOT / "Makefile").read_text()
 
 
 def printed(notebook: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +49,25 @@ def parts(cell: dict[str, Any]) -> list[str]:
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return [source]
-    return [f"```python\n{source}\n```", *map(shown, cell["outputs"])]
+    shown = [f"```python\n{source}\n```"]
+    for drawn, few in groupby(cell["outputs"], key=lambda output: "data" in output):
+        outputs = list(few)
+        shown += map(picture, outputs) if drawn else [printed(outputs)]
+    return shown
 
 
-def shown(output: dict[str, Any]) -> str:
-    """A picture, or text."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        return f"![drawn by the cell above](data:image/png;base64,{data['image/png'].strip()})"
-    text = "".join(output.get("text", data.get("text/plain", "")))
+def picture(output: dict[str, Any]) -> str:
+    """What a cell drew, inside the page."""
+    return (
+        f"![drawn by the cell above](data:image/png;base64,{output['data']['image/png'].strip()})"
+    )
+
+
+def printed(outputs: Iterable[dict[str, Any]]) -> str:
+    r"""What a cell printed, all of it in one block.
+
+    >>> printed([{"text": ["fog: 35\n"]}, {"text": ["adapted: 18\n"]}])
+    '```text\nfog: 35\nadapted: 18\n```'
+    """
+    text = "".join("".join(output["text"]) for output in outputs)
     return f"```text\n{text.rstrip()}\n```"
