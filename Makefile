@@ -5,7 +5,7 @@ BIN := .venv/bin
 # More than one torch thread beside another busy process is slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench docs clean
 
 demo: .venv/ready
 	$(BIN)/rtta demo
@@ -26,15 +26,19 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/runner.py
 
+# Opens from disk: build/site/index.html. No internet is needed; a warning is an error.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # torch comes first, by its pinned version, so that nothing after it looks for another.
 # The networks that the tests adapt (timm's, torchvision's) are installed without what they ask
 # for: their wheels would bring another torch.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,report,results,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,report,results,docs,dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps timm torchvision
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build

@@ -1,0 +1,174 @@
+"""Every command that README and docs show is run, as far as it takes no minutes and no download.
+
+How is decided by the first words of the command, in HOW:
+
+- what reads results, or prints what is known, runs as it stands, on made-up results;
+- what measures for minutes runs with --dry-run: everything but the measuring;
+- what downloads, trains, or corrupts thousands of images is parsed; it runs in tests of its own;
+- what is not `rtta` is checked against what it names: a target, a file, an extra.
+
+A command with other first words fails until it is said there how it is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from figure_subjects import momentum_runs, runs, trace
+
+from realistic_tta import cli
+from realistic_tta.benchmark import estimate
+from realistic_tta.results import Results
+from realistic_tta.traces import write_trace
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+PROGRAMS = ("rtta", "make", "python", "pip", "ray")
+
+
+def commands() -> list[str]:
+    """Of all documents, each once: lines of indented blocks, without comment and prompt."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text().replace("\\\n", " ")
+        lines = re.findall(r"^ {4}(?:\$ )?(.*)$", text, flags=re.MULTILINE)
+        found += [line for line in lines if line.split(" ")[0] in PROGRAMS]
+    found = [re.sub(r"\s+#.*", "", line) for line in found]
+    found = [re.sub(r"\[(--[^]]+)\]", r"\1", line) for line in found]  # what may be left out
+    return list(dict.fromkeys(" ".join(line.split()) for line in found))
+
+
+def as_it_stands(words: list[str]) -> None:
+    assert cli.main(words) == 0
+
+
+def dry(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data sets and networks that must be fetched first are asked for, nothing else is missing."""
+    monkeypatch.setattr(estimate, "seconds", lambda left: [1.0] * len(left))  # it runs networks
+    code = cli.main([*words, *(["--dry-run"] if "--dry-run" not in words else [])])
+    told = capsys.readouterr()
+    assert code == 0 or re.search(r"rtta data get|not on disk|rtta networks", told.err + told.out)
+
+
+def parsed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[argparse.Namespace] = []
+
+    def instead(arguments: argparse.Namespace) -> int:
+        taken.append(arguments)
+        return 0
+
+    monkeypatch.setattr(cli, "_run", instead)
+    assert cli.main(words) == 0
+    assert callable(taken[0].run)
+
+
+def make_target(words: list[str]) -> None:
+    (target,) = words
+    assert re.search(rf"^{target}: ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+
+
+def python_file(words: list[str]) -> None:
+    program = (ROOT / words[0]).read_text()
+    assert all(f'"{word}"' in program for word in words if word.startswith("--"))
+
+
+def pip_install(words: list[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra in re.findall(r"realistic-tta\[(\w+)\]", " ".join(words)):
+        assert extra in extras["optional-dependencies"]
+
+
+def ray_options(words: list[str]) -> None:
+    scripts = pytest.importorskip("ray.scripts.scripts")
+    known = {option for parameter in scripts.start.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+HOW: dict[str, Callable[..., None]] = {
+    "rtta momentum": as_it_stands,
+    "rtta networks": as_it_stands,
+    "rtta data list": as_it_stands,
+    "rtta data check": as_it_stands,
+    "rtta results": as_it_stands,
+    "rtta plot": as_it_stands,
+    "rtta report": as_it_stands,
+    "rtta bench": dry,
+    "rtta reproduce": dry,
+    "rtta demo": parsed,  # tests/demo
+    "rtta train": parsed,  # tests/commands/test_train.py
+    "rtta corrupt": parsed,  # tests/commands/test_corrupt.py
+    "rtta data get": parsed,  # tests/commands/test_data.py
+    "make": make_target,
+    "python": python_file,
+    "pip install": pip_install,
+    "ray start": ray_options,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results under the names that documents give them."""
+    folder = tmp_path_factory.mktemp("documents")
+    for name in ("rtta-bench", "DIR"):
+        stored = Results(folder / name)
+        for each in [*runs(sizes=(64, 16, 4, 1)), *momentum_runs()]:
+            stored.write(each)
+            write_trace(trace(each.key), stored.folder)
+    return folder
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_runs_as_it_is_documented(
+    command: str,
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(results)
+    monkeypatch.setenv("RTTA_DATA", str(results / "data"))
+    words = shlex.split(command.replace("/shared", "shared"))
+    first = max((each for each in HOW if f"{command} ".startswith(f"{each} ")), key=len, default="")
+    assert first, f"say in HOW how `{command}` is run"
+    how, rest = HOW[first], words[len(first.split()) :]
+    arguments = words[1:] if words[0] == "rtta" else rest
+    fixtures = {"parsed": (monkeypatch,), "dry": (monkeypatch, capsys)}
+    how(arguments, *fixtures.get(how.__name__, ()))
+
+
+def test_every_command_of_the_program_is_documented() -> None:
+    """So that a change of how they are found here cannot lose them in silence."""
+    shown = {command.split()[1] for command in commands() if command.startswith("rtta")}
+    assert shown == {module.__name__.rsplit(".", 1)[1] for module in cli.COMMANDS}
+    assert len(commands()) > 35
+
+
+def options(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    return capsys.readouterr().out
+
+
+def test_options_named_in_passing_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """`rtta bench --traces` between two words of a sentence, for instance."""
+    named = set()
+    for document in DOCUMENTS:
+        named |= set(re.findall(r"`rtta (\w+)([^`]*)`", document.read_text()))
+    assert len(named) > 15
+    for command, rest in sorted(named):
+        told = options(command, capsys)
+        assert all(option in told for option in re.findall(r"--[\w-]+", rest)), (command, rest)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_block_is_of_a_kind_that_a_test_runs(document: Path) -> None:
+    """Blocks without a language show what a command printed."""
+    opened = re.findall(r"^```(\w*)$", document.read_text(), flags=re.MULTILINE)[::2]
+    assert set(opened) <= {"python", "toml", "yaml", ""}
