@@ -8,12 +8,12 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_subjects import record
 from report.made_up import made_up, write_trace
 
+from realistic_tta import traces
 from realistic_tta.cli import main
 from realistic_tta.errors import ResultsError
 from realistic_tta.report.headline import headline
@@ -22,6 +22,7 @@ from realistic_tta.report.page_data import command, embedded, page_data
 from realistic_tta.report.page_layers import POINTS, read_layers
 from realistic_tta.report.page_tables import paper_errors
 from realistic_tta.results import Results
+from realistic_tta.traces import Trace, TracePoint
 
 HEADLINES: list[tuple[dict[tuple[str, int], float], list[str]]] = [
     ({}, ["No experiment has finished."]),
@@ -204,10 +205,10 @@ def test_traces_are_thinned_and_kept_within_their_budget(
 
 
 def test_a_trace_without_weights_and_divergences_is_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "traces").mkdir()
-    nothing: dict[str, Any] = {"layers": ["a"], "points": [[8, 0.5, [None], [None]]]}
-    (tmp_path / "traces/a.json").write_text(json.dumps(nothing))
-    assert read_layers([record()], tmp_path) == ({}, 0)
+    nothing = Trace("a", "last", 0, 0.5, ("first",), (TracePoint(8, 0.5, (None,), (None,)),))
+    traces.write_trace(nothing, tmp_path)
+    assert traces.trace_file(record("a").key, tmp_path).exists()
+    assert read_layers([record("a")], tmp_path) == ({}, 0)
 
 
 def test_two_thousand_results_weigh_less_than_six_megabytes(tmp_path: Path) -> None:

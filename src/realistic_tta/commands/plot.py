@@ -7,14 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from .bench_run import OUT
-
-FILTERS: dict[str, type[str | int]] = {
-    "data": str,
-    "network": str,
-    "setting": str,
-    "method": str,
-    "batch_size": int,
-}
+from .results import add_filters, wanted
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,8 +22,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     plot.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     plot.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/figures")
     plot.add_argument("--format", default="png", metavar="LIST", help="png (default), svg")
-    for name in FILTERS:
-        plot.add_argument(f"--{name.replace('_', '-')}", metavar="LIST", help="only these")
+    add_filters(plot)
     plot.set_defaults(run=_plot)
 
 
@@ -47,12 +39,10 @@ def _plot(arguments: argparse.Namespace) -> None:
     for kind, name, known in [*named, *(("format", each, FORMATS) for each in endings)]:
         if name not in known:
             raise ResultsError(unknown(kind, name, known))
-    given = {name: getattr(arguments, name) for name in FILTERS}
-    wanted = {name: _listed(name, text) for name, text in given.items() if text is not None}
     needed = set(arguments.figures) - {"class_diversity"}
     records = []
     if needed or not arguments.figures:
-        records = Results(arguments.dir, create=False).read(**wanted)
+        records = Results(arguments.dir, create=False).read(**wanted(arguments))
     traces = partial(read_trace, folder=arguments.dir)
     out = arguments.out or arguments.dir / "figures"
     for name in arguments.figures or FIGURES:
@@ -68,10 +58,3 @@ def _plot(arguments: argparse.Namespace) -> None:
             for ending in endings:
                 write_figure(figure, out / f"{stem}.{ending}")
                 print(out / f"{stem}.{ending}")
-
-
-def _listed(name: str, text: str) -> list[str | int]:
-    try:
-        return [FILTERS[name](word) for word in text.split(",")]
-    except ValueError:
-        raise ValueError(f'{name} is "{text}"; expected numbers such as 4,2,1') from None

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from realistic_tta.errors import ResultsError
 from realistic_tta.results import Record
+from realistic_tta.traces import Trace, read_trace
 
 Layers = dict[
     str, Any
 ]  # names (layer,), images (point,), source_weight and divergence (layer, point)
 POINTS = 100  # in time; more could not be told apart on a screen
 BUDGET = 1_000_000  # characters of all traces together, so that the page stays small
-TRACES = "traces"
 
 
 def read_layers(records: Sequence[Record], folder: Path) -> tuple[dict[str, Layers], int]:
@@ -23,8 +22,8 @@ def read_layers(records: Sequence[Record], folder: Path) -> tuple[dict[str, Laye
     found: dict[str, Layers] = {}
     left_out, room = 0, BUDGET
     for record in records:
-        path = folder / TRACES / f"{record.key}.json"
-        layers = read_trace(path) if path.exists() else None
+        trace = read_trace(record.key, folder)
+        layers = layers_of(trace) if trace else None
         if layers is None:
             continue
         length = len(json.dumps(layers))
@@ -36,16 +35,15 @@ def read_layers(records: Sequence[Record], folder: Path) -> tuple[dict[str, Laye
     return found, left_out
 
 
-def read_trace(path: Path) -> Layers | None:
+def layers_of(trace: Trace) -> Layers | None:
     """Thinned and rounded; None if the method has neither source weights nor divergences."""
-    try:
-        trace = json.loads(path.read_text())
-        points = trace["points"][:: -(-len(trace["points"]) // POINTS) or 1]
-        images, _, weights, divergences = (list(each) for each in zip(*points, strict=True))
-        kinds = {"source_weight": _by_layer(weights), "divergence": _by_layer(divergences)}
-        layers = {"names": list(trace["layers"]), "images": images, **kinds}
-    except (ValueError, TypeError, KeyError) as error:
-        raise ResultsError(f"{path}: no trace ({error}); remove it and run again") from error
+    points = trace.points[:: -(-len(trace.points) // POINTS) or 1]
+    kinds = {
+        "source_weight": _by_layer([point.source_weight for point in points]),
+        "divergence": _by_layer([point.divergence for point in points]),
+    }
+    images = [point.images for point in points]
+    layers = {"names": list(trace.layers), "images": images, **kinds}
     return layers if any(kinds.values()) else None
 
 
