@@ -1,13 +1,16 @@
-"""One torch thread: two beside another busy process are slower than one."""
+"""What holds for every test: one torch thread, for two beside a busy process are slower."""
 
 from __future__ import annotations
 
 import importlib.util
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow
+hypothesis.settings.load_profile("any machine")
 
 # Beside a CPU build of torch, torchvision's wheel stops at two operators that it cannot load. No
 # network that the tests adapt uses them: declared without a body, they let the import pass.

@@ -18,7 +18,7 @@ from subjects import (
 )
 from torch import Tensor, nn
 
-from realistic_tta import AdaptedNetwork, adapt
+from realistic_tta import AdaptedNetwork, SettingError, adapt
 
 
 def squeeze_and_excite() -> nn.Module:
@@ -147,3 +147,28 @@ def test_layers_that_a_batch_does_not_reach_take_no_part() -> None:
     assert (idle.name, idle.divergence, idle.source_weight) == ("idle", None, None)
     frozen, original = (x.get_submodule("idle") for x in (whole.freeze(), WithIdleHead()))
     assert torch.equal(frozen.get_buffer("running_var"), original.get_buffer("running_var"))
+
+
+def test_a_second_pass_that_would_change_little_is_left_out() -> None:
+    """The first batch needs one, for the prior starts at 0; a steady stream soon does not."""
+    network = convolutional()
+    passes = 0
+
+    def count(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+
+    always, when_needed = adapt(network), adapt(network, second_pass="when_needed")  # noqa: S106
+    when_needed.network.register_forward_hook(count)
+    batch = images(16, seed=0)
+    gaps = [(always(batch) - when_needed(batch)).abs().max().item() for _ in range(60)]
+    assert gaps[0] == 0
+    assert passes < 2 * 60
+    assert max(gaps) < 0.2
+    for name in ("target_mean", "target_variance", "prior", "source_weight", "step"):
+        torch.testing.assert_close(when_needed.get_buffer(name), always.get_buffer(name))
+
+
+def test_a_wrong_second_pass_is_refused() -> None:
+    with pytest.raises(SettingError, match="second_pass is 'never'"):
+        adapt(convolutional(), second_pass="never")  # noqa: S106

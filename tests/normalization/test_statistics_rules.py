@@ -36,6 +36,10 @@ def truth(inputs: list[Tensor], correction: int) -> ChannelStatistics:
     return ChannelStatistics(mean, variance)
 
 
+def copy_of(statistics: ChannelStatistics) -> ChannelStatistics:
+    return ChannelStatistics(*(each.clone() for each in statistics))
+
+
 def check(found: ChannelStatistics | None, expected: ChannelStatistics) -> None:
     assert found is not None
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-5, atol=1e-6)
@@ -48,7 +52,7 @@ def test_a_layer_used_several_times_sees_one_batch(sizes: list[int]) -> None:
     """Whatever the number of uses, target is made from the statistics of all inputs together."""
     inputs = uses(sizes)
     batch, linear = BatchStatistics(), InterpolatedStatistics(SOURCE, 0.9)
-    average = MovingAverage(BEFORE, 0.25)
+    average = MovingAverage(copy_of(BEFORE), BEFORE, 0.25)
     for part in inputs:
         batch.statistics(part), linear.statistics(part), average.statistics(part)
     check(batch.target, truth(inputs, 0))
@@ -74,7 +78,7 @@ def test_stateless_rules_normalise_each_use_by_itself() -> None:
 
 def test_rectified_average_mixes_for_use_and_remembers_unmixed() -> None:
     inputs = uses([5])
-    rule = RectifiedMovingAverage(MovingAverage(BEFORE, 1.0), SOURCE, torch.tensor(0.5))
+    rule = RectifiedMovingAverage(copy_of(BEFORE), BEFORE, 1.0, SOURCE, torch.tensor(0.5))
     used = rule.statistics(inputs[0])
     mean, variance = truth(inputs, 1)
     check(rule.target, ChannelStatistics(mean, variance))
@@ -90,8 +94,8 @@ def test_a_rule_that_was_not_used_has_no_target() -> None:
         FixedStatistics(SOURCE),
         BatchStatistics(),
         InterpolatedStatistics(SOURCE, 0.5),
-        MovingAverage(BEFORE, 0.1),
-        RectifiedMovingAverage(MovingAverage(BEFORE, 0.1), SOURCE, torch.tensor(0.1)),
+        MovingAverage(copy_of(BEFORE), BEFORE, 0.1),
+        RectifiedMovingAverage(copy_of(BEFORE), BEFORE, 0.1, SOURCE, torch.tensor(0.1)),
     ]
     assert [rule.target for rule in rules] == [None] * 5
     assert rules[0].statistics(uses([3])[0]) is SOURCE

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import (
     ChannelStatistics,
+    advance_,
     interpolate,
     measure,
     mix,
@@ -165,3 +166,41 @@ def test_pooling_many_is_measuring_all_of_it_at_once() -> None:
     expected = measure(torch.cat(parts))
     torch.testing.assert_close(pooled.mean, expected.mean)
     torch.testing.assert_close(pooled.variance, expected.variance)
+
+
+ROUTES = {
+    "torch's kernel": (3, 4, 8, 8),
+    "one sweep": (40, 8, 32, 32),
+    "two sweeps": (40, 8),
+}
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 500.0])
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_of_a_measurement_keeps_its_digits(route: str, offset: float) -> None:
+    """Also where the mean is many deviations away, which one sweep alone could not do."""
+    inputs = torch.randn(ROUTES[route], generator=torch.Generator().manual_seed(5)) + offset
+    mean, variance = by_numpy(inputs, 1)
+    found = measure(inputs, correction=1)
+    np.testing.assert_allclose(found.mean.numpy(), mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.variance.numpy(), variance, rtol=2e-5)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_average_carried_on_in_place_is_the_moving_average(route: str) -> None:
+    inputs = torch.randn(ROUTES[route], generator=torch.Generator().manual_seed(6)) + 1
+    channels = inputs.shape[1]
+    before = ChannelStatistics(torch.rand(channels), torch.rand(channels) + 0.5)
+    average = ChannelStatistics(*(each.clone() for each in before))
+    advance_(average, inputs, 0.1)
+    for kept, old, new in zip(average, before, by_numpy(inputs, 1), strict=True):
+        np.testing.assert_allclose(kept.numpy(), 0.1 * new + 0.9 * old.numpy(), rtol=1e-5)
+
+
+def test_gradients_pass_through_a_measurement() -> None:
+    """Whatever route small inputs without gradients would take."""
+    inputs = torch.randn(3, 2, 4, 4, requires_grad=True)
+    mean, variance = measure(inputs)
+    (found,) = torch.autograd.grad((mean + variance).sum(), inputs)
+    centred = inputs.detach() - inputs.detach().mean(dim=(0, 2, 3), keepdim=True)
+    torch.testing.assert_close(found, (1 + 2 * centred) / 48)

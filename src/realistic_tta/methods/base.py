@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, StateError
 
 from .batch import Batch
+from .compiled import CompiledPredict
 from .failure import describe_failure
 from .report import Report
 from .ring import NewRows
@@ -33,11 +34,13 @@ class AdaptedNetwork(nn.Module, ABC):
 
     name: ClassVar[str]
     settings_type: ClassVar[type[Any]]
+    compiles: ClassVar[bool] = False  # whether a batch can be one graph of torch.compile
     step: Tensor
 
     def __init__(self, network: nn.Module, settings: Any) -> None:
         super().__init__()
         self.settings = settings
+        self.compiled: CompiledPredict | None = None
         self.network = copy_network(network).eval()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device_of(network)))
 
@@ -61,7 +64,9 @@ class AdaptedNetwork(nn.Module, ABC):
         """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
         batch = Batch.of(self.network, args, kwargs)
         with torch.no_grad():
-            return self.predict(batch)
+            if self.compiled is None or torch.compiler.is_compiling():
+                return self.predict(batch)
+            return self.compiled(self, batch)
 
     def run(self, batch: Batch) -> Any:
         """One pass of the network, as it stands, over the batch."""
@@ -86,6 +91,8 @@ class AdaptedNetwork(nn.Module, ABC):
             buffer = self.get_buffer(name)
             copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]
         buffers, new = zip(*copies, strict=True)
+        if torch.compiler.is_compiling():
+            new = tuple(_unless_broken(buffers, new))
         torch._foreach_copy_(buffers, new)
 
     def load_state_dict(
@@ -127,6 +134,12 @@ class AdaptedNetwork(nn.Module, ABC):
             if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
                 self.register_buffer(name, before[name].to(after.device))
         return self
+
+
+def _unless_broken(old: Sequence[Tensor], new: Sequence[Tensor]) -> list[Tensor]:
+    """The new values if all are finite, else the old: a compiled graph cannot stop to complain."""
+    finite = torch.stack([torch.isfinite(each).all() for each in new]).all()
+    return [torch.where(finite, *each) for each in zip(new, old, strict=True)]
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

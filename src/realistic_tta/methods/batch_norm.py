@@ -20,7 +20,7 @@ from realistic_tta.normalization.statistics_rules import (
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod, reached
+from .batch_norm_method import BatchNormMethod
 from .checks import check_number
 from .momentum_settings import MomentumSettings
 
@@ -41,10 +41,11 @@ class OnePassMethod(BatchNormMethod):
         rules = self.rules(batch.size)
         outputs = self.run_with(batch, rules)
         target = self.measured(rules)
-        source_weight = self.source_weight.clone()
-        source_weight[reached(rules)] = self.weight_of_source(batch.size)
+        weight = self.weight_of_source(batch.size)
         self.remember(
-            target_mean=target.mean, target_variance=target.variance, source_weight=source_weight
+            target_mean=target.mean,
+            target_variance=target.variance,
+            source_weight=self.source_weight_after(rules, weight),
         )
         return outputs
 
@@ -61,6 +62,7 @@ class TBN(OnePassMethod):
     """
 
     name = "tbn"
+    compiles = True
     needs_source = False
     settings_type = TBNSettings
     settings: TBNSettings
@@ -97,6 +99,7 @@ class AlphaBN(LinearMix):
     """Source and batch statistics in fixed parts (You 2021)."""
 
     name = "alpha_bn"
+    compiles = True
     settings_type = AlphaBNSettings
     settings: AlphaBNSettings
 
@@ -119,6 +122,7 @@ class AdaptBN(LinearMix):
     """Source and batch statistics by sample counts (Schneider 2020)."""
 
     name = "adapt_bn"
+    compiles = True
     settings_type = AdaptBNSettings
     settings: AdaptBNSettings
 
@@ -127,10 +131,11 @@ class AdaptBN(LinearMix):
         return self.settings.pseudo_samples / (self.settings.pseudo_samples + batch_size)
 
 
-class Tema(OnePassMethod):
+class Tema(BatchNormMethod):
     """A moving average of the target's statistics in place of the source's (paper, Eq. 3-5)."""
 
     name = "tema"
+    compiles = True
     needs_source = False
     settings_type = MomentumSettings
     settings: MomentumSettings
@@ -139,11 +144,17 @@ class Tema(OnePassMethod):
         """Mean 0 and variance 1, or the source's."""
         return self.source if self.settings.start == "source" else super().start()
 
-    def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
-        """The average of all batches so far, this one with the momentum of its size."""
-        momentum = self.settings.momentum_for(batch_size)
-        return [MovingAverage(previous, momentum) for previous in self.by_layer(self.target)]
-
-    def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
-        """None."""
-        return 0.0
+    def predict(self, batch: Batch) -> Any:
+        """One pass; each layer carries its average on, this batch with the momentum of its size."""
+        momentum = self.settings.momentum_for(batch.size)
+        average, averages = self.carry_on()
+        before = self.kept_by_layer("target", self.target)
+        rules = [MovingAverage(*each, momentum) for each in zip(averages, before, strict=True)]
+        outputs = self.run_with(batch, rules)
+        self.check_finite(average)
+        self.remember(
+            target_mean=average.mean,
+            target_variance=average.variance,
+            source_weight=self.source_weight_after(rules),
+        )
+        return outputs

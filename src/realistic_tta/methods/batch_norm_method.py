@@ -8,6 +8,7 @@ operation. Nothing is stored until a batch has been predicted.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -55,6 +56,8 @@ class BatchNormMethod(AdaptedNetwork):
         super().__init__(network, settings)
         self.network, self.layers = replace_batch_norms(self.network)
         self._check_layers()
+        self._cut: dict[str, list[ChannelStatistics]] = {}
+        self._copied: ChannelStatistics | None = None
         self.sizes = [layer.channels for layer in self.layers]
         source = self._source_statistics()
         if broken := self._first_not_finite(source):
@@ -99,6 +102,27 @@ class BatchNormMethod(AdaptedNetwork):
         means, variances = (statistic.split(self.sizes) for statistic in statistics)
         return [ChannelStatistics(*pair) for pair in zip(means, variances, strict=True)]
 
+    def kept_by_layer(self, name: str, statistics: ChannelStatistics) -> list[ChannelStatistics]:
+        """`by_layer` of what stays in its place from batch to batch: cut once."""
+        if torch.compiler.is_compiling():
+            return self.by_layer(statistics)
+        cut = self._cut.get(name)
+        if cut is None or cut[0].mean.data_ptr() != statistics.mean.data_ptr():  # moved, or copied
+            cut = self._cut[name] = self.by_layer(statistics)
+        return cut
+
+    def carry_on(self) -> tuple[ChannelStatistics, list[ChannelStatistics]]:
+        """A copy of the target statistics that a pass may change, whole and cut by layer."""
+        target = self.target
+        if torch.compiler.is_compiling():
+            copied = ChannelStatistics(target.mean.clone(), target.variance.clone())
+            return copied, self.by_layer(copied)
+        if self._copied is None or not _alike(self._copied.mean, target.mean):
+            with torch.inference_mode(mode=False):  # to be written to in any mode
+                self._copied = ChannelStatistics(*map(torch.empty_like, target))
+        torch._foreach_copy_(self._copied, target)
+        return self._copied, self.kept_by_layer("copied", self._copied)
+
     def by_channel(self, per_layer: Tensor) -> Tensor:
         """One number a layer, repeated for each of its channels."""
         return per_layer[self.layer_of_channel]
@@ -118,21 +142,34 @@ class BatchNormMethod(AdaptedNetwork):
     ) -> ChannelStatistics:
         """Target statistics of all layers after a pass; as before in layers it did not reach."""
         before = before or self.target
-        after = [target for rule in rules if (target := rule.target) is not None]
-        if len(after) < len(rules):
-            old = self.by_layer(before)
-            after = [rule.target or each for rule, each in zip(rules, old, strict=True)]
+        after = [rule.target for rule in rules]
         if not after:  # a network without BatchNorm
             return before
-        means, variances = zip(*after, strict=True)
+        if any(statistics is None for statistics in after):
+            after = [new or old for new, old in zip(after, self.by_layer(before), strict=True)]
+        means = [statistics.mean for statistics in after if statistics is not None]
+        variances = [statistics.variance for statistics in after if statistics is not None]
         target = ChannelStatistics(torch.cat(means), torch.cat(variances))
+        self.check_finite(target)
+        return target
+
+    def source_weight_after(self, rules: Sequence[StatisticsRule], weight: float = 0.0) -> Tensor:
+        """What the source weighs, changed in the layers that a pass went through."""
+        layers = reached(rules)
+        if layers is None:
+            return torch.full_like(self.source_weight, weight)
+        source_weight = self.source_weight.clone()
+        source_weight[layers] = weight
+        return source_weight
+
+    def check_finite(self, target: ChannelStatistics) -> None:
+        """Raises where a layer measured NaN or Inf, and says which."""
         if overflowed := self._first_not_finite(target):
             raise InputError(
                 f'layer "{overflowed.name}" measured NaN or Inf, though the images are finite: '
                 "values overflow inside the network. Check the scale of the images, or use a wider "
                 "type. No statistic was changed"
             )
-        return target
 
     def reset(self) -> None:
         """Forgets everything seen: the next batch is predicted as if it were the first."""
@@ -217,7 +254,9 @@ class BatchNormMethod(AdaptedNetwork):
         return ChannelStatistics(torch.cat(means), torch.cat(variances))
 
     def _first_not_finite(self, statistics: ChannelStatistics) -> AdaptiveBatchNorm | None:
-        if torch.isfinite(statistics.mean.sum() + statistics.variance.sum()):
+        if statistics.mean.is_meta or torch.compiler.is_compiling():  # cannot be looked at
+            return None
+        if math.isfinite((statistics.mean.sum() + statistics.variance.sum()).item()):
             return None
         for layer, (mean, variance) in zip(self.layers, self.by_layer(statistics), strict=True):
             if not (torch.isfinite(mean).all() and torch.isfinite(variance).all()):
@@ -225,7 +264,11 @@ class BatchNormMethod(AdaptedNetwork):
         return None  # each is finite, only their sum is not
 
 
-def reached(rules: Sequence[StatisticsRule]) -> slice | list[int]:
-    """Which layers the pass went through, to index a tensor with: all of them, as a rule."""
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and one.dtype == other.dtype
+
+
+def reached(rules: Sequence[StatisticsRule]) -> list[int] | None:
+    """Which layers the pass went through; None for all of them, as a rule."""
     layers = [place for place, rule in enumerate(rules) if rule.target is not None]
-    return slice(None) if len(layers) == len(rules) else layers
+    return None if len(layers) == len(rules) else layers

@@ -13,6 +13,7 @@ from realistic_tta.errors import SettingError, unknown
 from .adacontrast import AdaContrast
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
+from .compiled import CompiledPredict
 from .cotta import Cotta
 from .eta import Eta
 from .lame import Lame
@@ -46,6 +47,7 @@ def adapt(
     source_batch_size: int = 128,
     momentum: float | Literal["auto"] = "auto",
     preset: str | None = None,
+    compile: bool = False,  # noqa: A002 - torch's own word
     **settings: Any,
 ) -> AdaptedNetwork:
     """A network that adapts to what it is shown, used like the one it is made from.
@@ -59,6 +61,8 @@ def adapt(
             diversity of each batch's size (paper, Eq. 5).
         preset: published settings of the method for "cifar10_c", "cifar100_c" or "imagenet_c";
             those given beside it go first.
+        compile: run each batch as one graph of torch.compile: as cheap as plain inference. For the
+            methods that do not train; without a C++ compiler it warns and runs as it is.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
@@ -67,16 +71,10 @@ def adapt(
     >>> adapted = adapt(network)
     >>> logits = adapted(torch.rand(16, 4))
     """
-    if not isinstance(network, nn.Module):
-        raise SettingError(f"network is a {type(network).__name__}; expected a torch.nn.Module")
-    if isinstance(network, AdaptedNetwork):
-        raise SettingError(
-            f"the network is adapted already, by {network.name}; "
-            "pass the original, or what its freeze() returns"
-        )
-    if method not in METHODS:
-        raise SettingError(unknown("method", str(method), METHODS))
-    chosen = METHODS[method]
+    chosen = _chosen(network, method)
+    if compile and not chosen.compiles:
+        able = ", ".join(name for name, each in METHODS.items() if each.compiles)
+        raise SettingError(f"{method} cannot be compiled; these methods can: {able}")
     settings = preset_settings(method, preset) | settings
     taken = {field.name for field in dataclasses.fields(chosen.settings_type)}
     for name in settings:
@@ -91,7 +89,24 @@ def adapt(
     elif momentum != "auto":
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
     with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
-        return chosen(network, chosen.settings_type(**settings))
+        adapted = chosen(network, chosen.settings_type(**settings))
+    if compile:
+        adapted.compiled = CompiledPredict()
+    return adapted
+
+
+def _chosen(network: nn.Module, method: str) -> type[AdaptedNetwork]:
+    """The method of this name, for something that can be adapted."""
+    if not isinstance(network, nn.Module):
+        raise SettingError(f"network is a {type(network).__name__}; expected a torch.nn.Module")
+    if isinstance(network, AdaptedNetwork):
+        raise SettingError(
+            f"the network is adapted already, by {network.name}; "
+            "pass the original, or what its freeze() returns"
+        )
+    if method not in METHODS:
+        raise SettingError(unknown("method", str(method), METHODS))
+    return METHODS[method]
 
 
 def preset_settings(method: str, name: str | None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from realistic_tta.normalization.statistics_rules import (
 )
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod, reached
+from .batch_norm_method import BatchNormMethod
 from .checks import check_count
 from .optimizers import SGD, Adam, Memory
 from .outputs import find_logits, map_tensors, widen, without_gradient
@@ -175,12 +175,6 @@ class GradientMethod(BatchNormMethod):
             "target_variance": target.variance,
             "source_weight": self.source_weight_after(forward.rules),
         }
-
-    def source_weight_after(self, rules: Sequence[StatisticsRule]) -> Tensor:
-        """0 in the layers that a pass went through: the batch's statistics stand alone there."""
-        source_weight = self.source_weight.clone()
-        source_weight[reached(rules)] = 0.0
-        return source_weight
 
     def reset(self) -> None:
         """Forgets everything seen, weights and optimiser too."""

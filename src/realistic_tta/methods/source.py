@@ -18,6 +18,7 @@ class Source(UntouchedNetwork):
     """The network as trained, in eval mode, behind the same calls as every method."""
 
     name = "source"
+    compiles = True
     reason = "source uses the statistics from training"
     settings_type = SourceSettings
 

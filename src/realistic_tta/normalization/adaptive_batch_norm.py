@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from realistic_tta.errors import InputError
@@ -18,6 +17,8 @@ from realistic_tta.statistics.channel_statistics import ChannelStatistics, value
 from .statistics_rules import StatisticsRule, Told, TrainingStatistics
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_NO_TRAINING = (False, 0.0)  # and no momentum
+_CUDNN = torch.backends.cudnn.enabled
 _DIMENSIONS: dict[type, tuple[int, ...]] = {
     nn.BatchNorm1d: (2, 3),
     nn.BatchNorm2d: (4,),
@@ -108,15 +109,16 @@ class AdaptiveBatchNorm(nn.Module):
 
 def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tensor:
     """Eq. 1 with the given statistics; half inputs are normalised by float32 ones."""
-    dtype = torch.float32 if inputs.dtype.itemsize < torch.float32.itemsize else inputs.dtype
-    return functional.batch_norm(
-        inputs,
-        _cast(statistics.mean, dtype),
-        _cast(statistics.variance, dtype),
-        _cast(layer.weight, dtype),
-        _cast(layer.bias, dtype),
-        eps=layer.eps,
-    )
+    mean, variance = statistics
+    affine = layer._parameters  # noqa: SLF001 - layer.weight takes as long as a kernel
+    weight, bias = affine["weight"], affine["bias"]
+    dtype = inputs.dtype
+    if dtype is not mean.dtype or (weight is not None and dtype is not weight.dtype):
+        dtype = torch.float32 if dtype.itemsize < torch.float32.itemsize else dtype
+        mean, variance = mean.to(dtype), variance.to(dtype)
+        weight, bias = _cast(weight, dtype), _cast(bias, dtype)
+    # Not functional.batch_norm, which first asks whether a training had values enough.
+    return torch.batch_norm(inputs, weight, bias, mean, variance, *_NO_TRAINING, layer.eps, _CUDNN)
 
 
 def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:

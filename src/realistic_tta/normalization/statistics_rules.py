@@ -18,6 +18,7 @@ from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import (
     ChannelStatistics,
+    advance_,
     interpolate,
     measure,
     mix,
@@ -189,40 +190,68 @@ class InterpolatedStatistics:
 
 
 class MovingAverage:
-    """The moving average of the target's statistics (TEMA, Eq. 3 and 4), unbiased variance."""
+    """The moving average of the target's statistics (TEMA, Eq. 3 and 4), unbiased variance.
+
+    average: the average before this pass, a copy that the rule carries on in place.
+    previous: the same, to be left alone.
+    """
 
     measures = True
-
-    def __init__(self, previous: ChannelStatistics, momentum: float) -> None:
-        self.previous = previous
-        self.momentum = momentum
-        self.measurement = _Measurement(correction=1)
-        self.target: ChannelStatistics | None = None
-
-    def statistics(self, inputs: Tensor) -> ChannelStatistics:
-        """The average, the current batch included."""
-        _, batch = self.measurement.take(inputs)
-        self.target = moving_average(self.previous, batch, self.momentum)
-        return self.target
-
-
-class RectifiedMovingAverage:
-    """TEMA mixed with the source's statistics (Eq. 6 and 7): pass 1 of Algorithm 1."""
-
-    measures = True
+    count = 0  # values a channel, of all uses so far
 
     def __init__(
-        self, average: MovingAverage, source: ChannelStatistics, source_weight: Tensor
+        self, average: ChannelStatistics, previous: ChannelStatistics, momentum: float
     ) -> None:
         self.average = average
-        self.source = source
-        self.source_weight = source_weight
+        self.previous = previous
+        self.momentum = momentum
 
     @property
     def target(self) -> ChannelStatistics | None:
-        """The average before mixing."""
-        return self.average.target
+        """The average, once a batch is part of it."""
+        return self.average if self.count else None
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
-        """source_weight parts of the source, the rest TEMA."""
-        return mix(self.source, self.average.statistics(inputs), self.source_weight)
+        """The average, the current batch included."""
+        count = values_per_channel(inputs)
+        if self.count:
+            self._pool(inputs, count)
+        else:
+            advance_(self.average, inputs, self.momentum)
+        self.count += count
+        return self.average
+
+    def _pool(self, inputs: Tensor, count: int) -> None:
+        """Another use in the same pass: all of them count as one batch, with one momentum."""
+        before, now = self.count - 1, count - 1  # the divisors of the two variances
+        total = self.count + count
+        first = moving_average(self.previous, self.average, 1 / self.momentum)  # the uses so far
+        second = measure(inputs, correction=1)
+        mean = torch.lerp(first.mean, second.mean, count / total)
+        gap = (second.mean - first.mean).square() * (self.count * count / total)
+        squares = first.variance * before + second.variance * now + gap
+        together = ChannelStatistics(mean, squares / (total - 1))
+        for kept, new in zip(
+            self.average, moving_average(self.previous, together, self.momentum), strict=True
+        ):
+            kept.copy_(new)
+
+
+class RectifiedMovingAverage(MovingAverage):
+    """TEMA mixed with the source's statistics (Eq. 6 and 7): pass 1 of Algorithm 1."""
+
+    def __init__(
+        self,
+        average: ChannelStatistics,
+        previous: ChannelStatistics,
+        momentum: float,
+        source: ChannelStatistics,
+        source_weight: Tensor,
+    ) -> None:
+        super().__init__(average, previous, momentum)
+        self.source = source
+        self.source_weight = source_weight
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """source_weight parts of the source, the rest TEMA; `target` is TEMA before mixing."""
+        return mix(self.source, super().statistics(inputs), self.source_weight)

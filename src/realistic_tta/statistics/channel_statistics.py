@@ -21,7 +21,7 @@ class ChannelStatistics(NamedTuple):
     variance: Tensor
 
 
-def measure(inputs: Tensor, correction: int = 0) -> ChannelStatistics:
+def measure(inputs: Tensor, correction: int = 0, near: Tensor | None = None) -> ChannelStatistics:
     """Mean and variance of each channel over images and positions, in float32 or better.
 
         mean = average of inputs
@@ -30,6 +30,7 @@ def measure(inputs: Tensor, correction: int = 0) -> ChannelStatistics:
     inputs: (image, channel) or (image, channel, *positions).
     correction: 0 for the biased variance that torch normalises with in training, 1 for the
     unbiased one that it keeps in running_var.
+    near: a mean that the inputs' will be close to, (channel,); a compiled graph is faster with it.
 
     >>> mean, variance = measure(torch.tensor([[1.0, 5.0], [3.0, 5.0]], device="cpu"))
     >>> mean.tolist(), variance.tolist()
@@ -37,30 +38,96 @@ def measure(inputs: Tensor, correction: int = 0) -> ChannelStatistics:
     """
     if inputs.dtype.itemsize < torch.float32.itemsize:
         inputs = inputs.float()
-    axes = (0, *range(2, inputs.ndim))
-    if inputs.device.type != "cpu":
-        variance, mean = torch.var_mean(inputs, dim=axes, correction=correction)
+    if is_small(inputs):
+        return _by_torchs_kernel(inputs, correction)
+    if torch.compiler.is_compiling():
+        if near is not None:
+            return _in_one_shifted_sweep(inputs, correction, near)
+        return _in_two_sweeps(inputs, correction)
+    if inputs.device.type != "cpu" or inputs.requires_grad:
+        variance, mean = torch.var_mean(inputs, dim=_all_but_channel(inputs), correction=correction)
         return ChannelStatistics(mean, variance)
-    # torch's var_mean is not vectorised on a CPU; this is several times faster and as exact: the
-    # mean comes first, so that one far larger than the deviation costs no digits.
-    count = float(
-        values_per_channel(inputs)
-    )  # a float, for torch converts a whole number each time
+    # torch's var_mean is not vectorised on a CPU. Each of these is several times faster, and as
+    # exact; benchmarks/measure.py compares them.
+    if inputs.ndim == 2 or not inputs.is_contiguous():
+        return _in_two_sweeps(inputs, correction)
+    return _in_one_sweep(inputs, correction) or _in_two_sweeps(inputs, correction)
+
+
+def is_small(inputs: Tensor) -> bool:
+    """Whether torch's own kernel for BatchNorm's training is the fastest way to measure.
+
+    It is not vectorised, but one call, where a call costs more than the work.
+    """
+    return (
+        inputs.numel() <= 2**14
+        and inputs.device.type == "cpu"
+        and inputs.dtype in _WIDE
+        and not inputs.requires_grad
+        and inputs.is_contiguous()
+        and not torch.compiler.is_compiling()
+    )
+
+
+_WIDE = (torch.float32, torch.float64)
+
+
+def _by_torchs_kernel(inputs: Tensor, correction: int) -> ChannelStatistics:
+    """What BatchNorm's training measures with: one call, sums in float64, but not vectorised."""
+    mean, variance = torch.batch_norm_update_stats(inputs, None, None, 0.0)
+    if correction:
+        count = values_per_channel(inputs)
+        variance.mul_(count / (count - correction))
+    return ChannelStatistics(mean, variance)
+
+
+def _in_one_sweep(inputs: Tensor, correction: int) -> ChannelStatistics | None:
+    """From sum and sum of squares; None where a mean far above the deviation costs digits."""
+    inner = tuple(range(2, inputs.ndim))
+    count = float(values_per_channel(inputs))
+    total = inputs.sum(dim=inner).sum(dim=0)  # (channel,)
+    mean = total / count
+    lengths = torch.linalg.vector_norm(inputs, dim=inner)  # (image, channel)
+    squares = torch.linalg.vector_norm(lengths, dim=0).square_()
+    deviations = torch.addcmul(squares, mean, total, value=-1)
+    if (deviations < squares * _DIGITS).any():
+        return None
+    return ChannelStatistics(mean, deviations.div_(count - correction))
+
+
+_DIGITS = 0.02  # a mean of 7 deviations: subtracting leaves 1/50, five digits of float32's seven
+
+
+def _in_one_shifted_sweep(inputs: Tensor, correction: int, near: Tensor) -> ChannelStatistics:
+    """From sum and sum of squares of the distance to `near`: what is subtracted is small."""
+    axes = _all_but_channel(inputs)
+    count = float(values_per_channel(inputs))
+    distance = inputs - near.view(-1, *(1 for _ in axes[1:]))
+    total = distance.sum(dim=axes)  # (channel,)
+    squares = distance.square().sum(dim=axes)
+    mean = total / count
+    return ChannelStatistics(near + mean, (squares - mean * total) / (count - correction))
+
+
+def _in_two_sweeps(inputs: Tensor, correction: int) -> ChannelStatistics:
+    """The mean first, so that one far larger than the deviation costs no digits; any layout."""
+    axes = _all_but_channel(inputs)
+    count = float(values_per_channel(inputs))  # torch would convert a whole number each time
     mean = inputs.sum(dim=axes, keepdim=True) / count
-    squares = _squared_deviations(inputs, mean, axes)  # (channel,)
+    if inputs.numel() <= _PART or torch.compiler.is_compiling():
+        squares = (inputs - mean).square().sum(dim=axes)  # (channel,)
+    else:  # in parts that stay in the cache
+        images = max(1, _PART * inputs.shape[0] // inputs.numel())
+        parts = [(part - mean).square_().sum(dim=axes) for part in inputs.split(images)]
+        squares = torch.stack(parts).sum(dim=0)
     return ChannelStatistics(mean.view(-1), squares / (count - correction))
 
 
-def _squared_deviations(inputs: Tensor, mean: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Sum of (inputs - mean) ** 2 over the axes; large inputs in parts that stay in the cache."""
-    if inputs.numel() <= _PART:
-        return (inputs - mean).square_().sum(dim=axes)
-    images = max(1, _PART * inputs.shape[0] // inputs.numel())
-    parts = [(part - mean).square_().sum(dim=axes) for part in inputs.split(images)]
-    return torch.stack(parts).sum(dim=0)
-
-
 _PART = 2**19  # values; larger and smaller parts measured slower
+
+
+def _all_but_channel(inputs: Tensor) -> tuple[int, ...]:
+    return (0, *range(2, inputs.ndim))
 
 
 def values_per_channel(inputs: Tensor) -> int:
@@ -81,6 +148,19 @@ def moving_average(
         torch.lerp(previous.mean, current.mean, momentum),
         torch.lerp(previous.variance, current.variance, momentum),
     )
+
+
+def advance_(average: ChannelStatistics, inputs: Tensor, momentum: float) -> None:
+    """`moving_average` with what `measure` finds in the inputs, unbiased, in place.
+
+    torch's BatchNorm does the same in training: small inputs are left to its kernel, in one call.
+    """
+    if is_small(inputs) and inputs.dtype is average.mean.dtype:
+        torch.batch_norm_update_stats(inputs, *average, momentum)
+        return
+    mean, variance = measure(inputs, correction=1, near=average.mean)
+    average.mean.lerp_(mean, momentum)
+    average.variance.lerp_(variance, momentum)
 
 
 def interpolate(
@@ -110,10 +190,11 @@ def mix(
     >>> [statistic.item() for statistic in found]
     [1.0, 2.0]
     """
-    mean, variance = interpolate(source, target, source_weight)
+    mean = torch.lerp(target.mean, source.mean, source_weight)
+    variance = torch.lerp(target.variance, source.variance, source_weight)
     # w (1 - w) gap^2, from the distances that the mean has moved: one operation fewer a layer.
     spread = (mean - target.mean, source.mean - mean)
-    return ChannelStatistics(mean, torch.addcmul(variance, *spread))
+    return ChannelStatistics(mean, variance.addcmul_(*spread))
 
 
 def pool(

@@ -54,10 +54,9 @@ def source_weights(divergences: Tensor, maximum: float = MAX_SOURCE_WEIGHT) -> T
     [0.0, 0.25, 0.5]
     """
     above = divergences - divergences.min()  # exact where they are close, and 0 where equal
-    deviation = above - above.mean()
-    spread = deviation.square().mean().sqrt()
-    relative = torch.where(spread > 0, deviation / spread, 0.0)
-    return maximum * (relative.clamp(-1, 1) + 1) / 2
+    variance, mean = torch.var_mean(above, correction=0)
+    relative = torch.nan_to_num((above - mean) / variance.sqrt(), nan=0.0)
+    return torch.clamp(relative, -1, 1).add_(1).mul_(maximum / 2)
 
 
 def update_prior(prior: Tensor, weights: Tensor, momentum: float = PRIOR_MOMENTUM) -> Tensor:
