@@ -82,7 +82,8 @@ class LinearMix(OnePassMethod):
     def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
         """weight_of_source parts of the source, the rest the batch."""
         weight = self.weight_of_source(batch_size)
-        return [InterpolatedStatistics(source, weight) for source in self.by_layer(self.source)]
+        sources = self.kept_by_layer("source", self.source)
+        return [InterpolatedStatistics(source, weight) for source in sources]
 
 
 @dataclass(frozen=True)

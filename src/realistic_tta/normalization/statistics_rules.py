@@ -11,7 +11,7 @@ is made from the statistics pooled over every use so far, weighted by the number
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -62,45 +62,40 @@ class FixedStatistics:
         return self.fixed
 
 
-class _Measurement:
-    """Measures what reaches a layer, and pools all of it that comes in one pass.
+class _Measuring:
+    """Measures what reaches a layer, and pools all of it that comes in one pass into `target`.
 
     correction: of the variance, as in `measure`.
     """
 
-    def __init__(self, correction: int) -> None:
-        self.correction = correction
-        self.count = 0
-        self.pooled: ChannelStatistics | None = None
+    measures = True
+    correction: ClassVar[int]
+    count = 0  # values a channel, of all uses so far
+    target: ChannelStatistics | None = None
 
-    def take(self, inputs: Tensor) -> tuple[ChannelStatistics, ChannelStatistics]:
-        """The statistics of these inputs, and of all so far."""
+    def measure(self, inputs: Tensor) -> ChannelStatistics:
+        """The statistics of these inputs alone."""
         statistics, count = measure(inputs, self.correction), values_per_channel(inputs)
-        self.pooled = statistics if self.pooled is None else self._pool(statistics, count)
+        self.target = statistics if self.target is None else self._pool(statistics, count)
         self.count += count
-        return statistics, self.pooled
+        return statistics
 
     def _pool(self, statistics: ChannelStatistics, count: int) -> ChannelStatistics:
-        assert self.pooled is not None
-        before = rescale(self.pooled, self.count - self.correction, by=self.count)
+        assert self.target is not None
+        before = rescale(self.target, self.count - self.correction, by=self.count)
         now = rescale(statistics, count - self.correction, by=count)
         total = self.count + count
         return rescale(pool(before, self.count, now, count), total, by=total - self.correction)
 
 
-class BatchStatistics:
+class BatchStatistics(_Measuring):
     """The batch's own mean and biased variance, as torch's BatchNorm in train mode (TBN)."""
 
-    measures = True
-
-    def __init__(self) -> None:
-        self.measurement = _Measurement(correction=0)
-        self.target: ChannelStatistics | None = None
+    correction = 0
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The statistics of these inputs alone."""
-        batch, self.target = self.measurement.take(inputs)
-        return batch
+        return self.measure(inputs)
 
 
 class Told(NamedTuple):
@@ -172,21 +167,18 @@ def _pooled(told: Sequence[Told]) -> ChannelStatistics:
     return pool_all(list(zip(uses, counts, strict=True)))
 
 
-class InterpolatedStatistics:
+class InterpolatedStatistics(_Measuring):
     """A linear mix of source and batch, unbiased batch variance (alpha-BN, AdaptBN)."""
 
-    measures = True
+    correction = 1
 
     def __init__(self, source: ChannelStatistics, source_weight: float) -> None:
         self.source = source
         self.source_weight = source_weight
-        self.measurement = _Measurement(correction=1)
-        self.target: ChannelStatistics | None = None
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """source_weight * source + (1 - source_weight) * batch."""
-        batch, self.target = self.measurement.take(inputs)
-        return interpolate(self.source, batch, self.source_weight)
+        return interpolate(self.source, self.measure(inputs), self.source_weight)
 
 
 class MovingAverage:
