@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import tempfile
@@ -23,6 +24,7 @@ from .errors import ResultsError, unknown
 SCHEMA = 1  # raised when a field changes its meaning
 ABOUT = "schema.json"
 DONE, FAILED = "done", "failed"
+PARTIAL = ".partial"  # how the name of a file ends while it is written
 
 
 class PartResult(NamedTuple):
@@ -166,7 +168,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """Afterwards `path` holds all of it; or, after an error or a power cut, what it held before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
+        handle, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -182,6 +184,11 @@ def write_whole(path: Path, content: bytes) -> None:
             f"{path} could not be written ({error.strerror}); nothing half-written is left. "
             "Make room or give another folder; the same command goes on"
         ) from error
+
+
+def leftovers(path: Path) -> list[Path]:
+    """What processes that were killed while they wrote `path` have left: hidden, read by nobody."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"))
 
 
 def _sync_folder(folder: Path) -> None:

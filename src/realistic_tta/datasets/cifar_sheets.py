@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from realistic_tta.errors import DataError
 
 from .catalogue import CIFAR10_CLASSES
 from .files import Files
 from .images import Images
+from .pictures import decode_rgb
 
 SIDE = 32
 
@@ -81,13 +80,7 @@ def _tiles(files: Files, name: str) -> NDArray[np.uint8]:
 def _pixels(files: Files, name: str) -> NDArray[np.uint8]:
     """(height, width, 3)."""
     content = files.read(name)
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
-        raise DataError(
-            f"{files.source}: {name} ({len(content):,} bytes) is no whole picture ({error})"
-        ) from error
+    return np.asarray(decode_rgb(content, f"{files.source}: {name}"))
 
 
 def _labels(files: Files, name: str) -> NDArray[np.int64]:

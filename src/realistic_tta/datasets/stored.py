@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from realistic_tta.errors import DataError, unknown
 
 from .catalogue import CORRUPTIONS, SEVERITIES
-from .files import damaged
+from .files import DAMAGES, damaged, members_of
 from .images import Images, check_labels
 
 ABOUT = "corruptions.json"
@@ -111,8 +111,8 @@ def _in_archive(path: Path) -> dict[str, Span]:
     """Where the members begin; nothing is unpacked."""
     try:
         with tarfile.open(path, "r:") as tar:
-            members = [member for member in tar if member.isfile()]
-    except tarfile.TarError as error:
+            members = [member for member in members_of(tar, path) if member.isfile()]
+    except DAMAGES as error:
         raise damaged(path, error) from error
     return {
         member.name.rsplit("/", 1)[-1]: Span(
