@@ -36,11 +36,15 @@ TIMES = {"seconds", "method_seconds", "cost", "peak_memory", "resumed", "finishe
 OWN_END = 60.0  # seconds that the processes of a killed command have to notice it
 LONGEST = 600.0  # seconds of one run
 
-GRID = "--images 8 --methods tema,rectified_tema,tent --batch-sizes 4 --workers 2 --save-every 0"
+GRID = "--images 8 --methods tema,rectified_tema,tent --batch-sizes 4 --workers 1 --save-every 0"
 BENCH = [sys.executable, "-m", "realistic_tta", "bench", *GRID.split(), "--out", "{folder}"]
+# The package without its __init__: that imports torch, for seconds, which no download needs.
 FETCH = """
-import sys
+import importlib.machinery, sys, types
 from pathlib import Path
+package = sys.modules["realistic_tta"] = types.ModuleType("realistic_tta")
+spec = importlib.machinery.PathFinder.find_spec("realistic_tta")
+package.__path__ = spec.submodule_search_locations
 from realistic_tta.datasets.catalogue import Archive
 from realistic_tta.datasets.download import fetch
 
@@ -151,6 +155,7 @@ def run_killed(trial: Trial, folder: Path, chance: random.Random, count: Count, 
             alone = chance.random() < 0.5
             kill(process, alone=alone)
             count.kills, count.alone, killed = count.kills + 1, count.alone + alone, killed + 1
+            print(f"kill {count.kills}", flush=True)
             continue
         if code:
             raise Broken(f"ended with code {code} after {killed} kills in {folder}")
@@ -215,7 +220,7 @@ def slow_server(content: bytes, block: int = 1 << 16, pause: float = 0.01) -> It
 def trial_of(arguments: argparse.Namespace) -> Iterator[Trial]:
     """What is to be killed; with its server, if it needs one."""
     if arguments.what == "bench":
-        yield Trial(BENCH, figures_of, arguments.within or 8.0)
+        yield Trial(BENCH, figures_of, arguments.within or 20.0)
     elif arguments.what == "command":
         yield Trial(arguments.words, files_of, arguments.within or 3.0)
     else:

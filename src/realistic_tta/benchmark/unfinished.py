@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.results import leftovers, write_whole
 
@@ -44,10 +45,14 @@ def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tal
     found = _read(path)
     if found.get("versions") != versions():
         return None
-    if traced and found["tally"]["trace"] is None:
+    try:
+        if traced and found["tally"]["trace"] is None:
+            return None
+        tally = Tally.restore(found["tally"])
+        adapted.load_state_dict(found["method"])
+    except (StateError, TypeError, KeyError):  # whoever wrote this, it was not `save`
         return None
-    adapted.load_state_dict(found["method"])
-    return Tally.restore(found["tally"])
+    return tally
 
 
 def forget(path: Path) -> None:
@@ -65,7 +70,10 @@ def _read(path: Path) -> dict[str, Any]:
     told, content = content[:SUM], content[SUM:]
     if told != _sum(content):
         return {}
-    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    try:
+        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:  # noqa: BLE001 - a broken file may break the reader in any way
+        return {}
     return found if isinstance(found, dict) else {}
 
 

@@ -17,6 +17,7 @@ from .images import Images
 from .pictures import decode_rgb
 
 SIDE = 32
+MOST = 1 << 31  # of a number that is looked at any further
 
 ROW_SHEETS = {
     "train": tuple(f"data_batch_{number}.png" for number in range(1, 6)),
@@ -85,7 +86,9 @@ def _pixels(files: Files, name: str) -> NDArray[np.uint8]:
 
 def _labels(files: Files, name: str) -> NDArray[np.int64]:
     values = _json(files, name)
-    if not isinstance(values, list) or not all(type(value) is int for value in values):
+    if not isinstance(values, list) or not all(
+        type(value) is int and abs(value) < MOST for value in values
+    ):
         raise DataError(f"{files.source}: {name} holds {str(values)[:40]}; expected whole numbers")
     return np.array(values, dtype=np.int64)
 
@@ -93,7 +96,7 @@ def _labels(files: Files, name: str) -> NDArray[np.int64]:
 def _json(files: Files, name: str) -> Any:
     try:
         return json.loads(files.read(name))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{files.source}: {name} is no JSON ({error})") from error

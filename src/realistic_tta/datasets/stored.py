@@ -186,7 +186,7 @@ def _severities(source: Path, spans: Mapping[str, Span], labels: int) -> tuple[i
     try:
         about = json.loads(text)
         severities, images = tuple(map(int, about["severities"])), int(about["images"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{span.name}: found {text[:60]!r}; "
             'expected {"severities": [5], "images": 10000} or the like'
