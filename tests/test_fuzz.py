@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fuzz_targets import TARGETS, run
+from fuzz_targets import TARGETS, run, tar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,3 +67,30 @@ def test_a_file_with_errors_is_read_or_refused(
 @pytest.mark.parametrize("content", NO_FILES)
 def test_what_is_no_such_file_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
     run(TARGETS[name], content, tmp_path / "file")
+
+
+def header(text: bytes) -> bytes:
+    """Of an .npy file, without what it describes."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+FOUND = {  # by fuzzing; each once ended in another error, or not at all
+    "a header that breaks Python's own reader": ("labels.npy", header(b"{'descr': '<i8', (]}\n")),
+    "a header without an end": ("labels.npy", header(b"{'descr': '<i8',\n")),
+    "a length below zero": (
+        "labels.npy",
+        header(b"{'descr': '<i8', 'fortran_order': False, 'shape': (-1,)}\n"),
+    ),
+    "a label that no array holds": ("labels.json", b"[1e5, 99999999999999999999999]"),
+    "a severity of another script": ("imagenet-c tar", tar("w", {"fog/\u00b2/n/a.JPEG": b"x"})),
+    "lists in lists": ("yaml grid", b"batch_size: " + b"[" * 50_000),
+    "names that stand for names": ("yaml grid", b"a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n"),
+    "a date of no calendar": ("yaml grid", b"seed: 2001-99-99\n"),
+    "half of a character": ("record", b'{"key": "\\ud800"}'),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_fuzzing_has_found_is_refused(what: str, tmp_path: Path) -> None:
+    name, content = FOUND[what]
+    assert not run(TARGETS[name], content, tmp_path / "file")

@@ -40,7 +40,7 @@ def fuzz_one(name: str, seconds: int, found: Path) -> None:
             "-verbosity=1",
         ]
         options += [f"-artifact_prefix={found}/{name.replace(' ', '-')}-", "-print_final_stats=1"]
-        options += [f"-max_len={4 * len(target.good()) + 4096}", "-close_fd_mask=1"]
+        options += [f"-max_len={4 * len(target.good()) + 4096}"]
         atheris.Setup(
             [sys.argv[0], str(corpus), *options],
             lambda content: run(target, content, Path(place) / "file") and None,
@@ -60,7 +60,7 @@ def fuzz_all(seconds: int, found: Path) -> int:
         count = int(counted[1]) if counted else 0
         print(f"| {name} | {count:,} | {'nothing' if not ran.returncode else 'see below'} |")
         if ran.returncode:
-            print(ran.stderr[-3000:])
+            print(f"{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}")
         sys.stdout.flush()
         failed, tried = failed + bool(ran.returncode), tried + count
     print(f"\n{tried:,} inputs tried, {failed} loaders failed")

@@ -140,7 +140,9 @@ def map_npy(span: Span) -> NDArray[Any]:
             if version != (1, 0):
                 read = np.lib.format.read_array_header_2_0
             shape, by_column, dtype = read(file)
-        except ValueError as error:
+            if any(length < 0 for length in shape):
+                raise ValueError(f"the shape is {shape}")  # noqa: TRY301 - as what NumPy refuses
+        except Exception as error:  # NumPy reads the header as Python, which can fail in any way
             raise DataError(f"{span.name}: {span.size:,} bytes, no .npy file ({error})") from error
         start = file.tell()
     expected = start - span.offset + math.prod(shape) * dtype.itemsize
