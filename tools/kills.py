@@ -2,7 +2,7 @@
 
     python tools/kills.py bench [--kills 100]       `rtta bench`, with all its workers
     python tools/kills.py download [--kills 100]    a file from a slow server on this machine
-    python tools/kills.py command -- PROGRAM ... {folder} ...
+    python tools/kills.py command [--kills 100] -- PROGRAM ... {folder} ...
 
 A command is left alone until it has written its first line, and then killed (SIGKILL) after up to
 `--within` seconds; every other time its first process only, and then whatever that has started must
@@ -217,12 +217,12 @@ def slow_server(content: bytes, block: int = 1 << 16, pause: float = 0.01) -> It
 
 
 @contextmanager
-def trial_of(arguments: argparse.Namespace) -> Iterator[Trial]:
+def trial_of(arguments: argparse.Namespace, words: Sequence[str]) -> Iterator[Trial]:
     """What is to be killed; with its server, if it needs one."""
     if arguments.what == "bench":
         yield Trial(BENCH, figures_of, arguments.within or 20.0)
     elif arguments.what == "command":
-        yield Trial(arguments.words, files_of, arguments.within or 3.0)
+        yield Trial(words, files_of, arguments.within or 3.0)
     else:
         content = random.Random(1).randbytes(50_000_000)  # noqa: S311 - no secret
         md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
@@ -235,13 +235,14 @@ def trial_of(arguments: argparse.Namespace) -> Iterator[Trial]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kills at random moments; the end is the same.")
     parser.add_argument("what", choices=["bench", "download", "command"])
-    parser.add_argument("words", nargs="*", help="of the command, after --")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--within", type=float, help="seconds after the first line")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    given = [*sys.argv[1:], "--"]
+    at = given.index("--")
+    arguments, words = parser.parse_args(given[:at]), given[at + 1 : -1]
     begin = time.monotonic()
-    with trial_of(arguments) as trial:
+    with trial_of(arguments, words) as trial:
         try:
             count = try_it(trial, arguments.kills, arguments.seed)
         except Broken as harm:
