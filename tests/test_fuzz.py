@@ -85,6 +85,7 @@ FOUND = {  # by fuzzing; each once ended in another error, or not at all
     "a severity of another script": ("imagenet-c tar", tar("w", {"fog/\u00b2/n/a.JPEG": b"x"})),
     "lists in lists": ("yaml grid", b"batch_size: " + b"[" * 50_000),
     "names that stand for names": ("yaml grid", b"a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n"),
+    "more experiments than anyone runs": ("toml grid", b"seed = [" + b"1," * 40_000 + b"]"),
     "a date of no calendar": ("yaml grid", b"seed: 2001-99-99\n"),
     "half of a character": ("record", b'{"key": "\\ud800"}'),
 }

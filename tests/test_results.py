@@ -17,7 +17,7 @@ from bench_subjects import PARTS, record
 
 from realistic_tta.errors import ResultsError
 from realistic_tta.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
-from realistic_tta.results import FIELDS, SCHEMA, PartResult, Results, write_whole
+from realistic_tta.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -200,3 +200,35 @@ def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None
     read = pd.read_parquet(tmp_path / "x.parquet")
     assert read["error"].tolist()[0] == 37.5
     pd.testing.assert_frame_equal(read, frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", "<img>"),
+        ("batch_size", 0),
+        ("batch_size", True),
+        ("error", "low"),
+        ("error", 1e300),
+        ("seed", 10**400),
+        ("status", "perhaps"),
+        ("key", "../../elsewhere"),
+        ("settings", []),
+        ("schema", 2),
+        ("parts", [["fog", 5, 0, 0]]),
+        ("parts", [["fog", 5, 8, 9]]),
+        ("parts", [[1, 5, 8, 2]]),
+        ("course", [[1, "x"]]),
+        ("method", "\ud800"),
+    ],
+)
+def test_a_record_with_a_value_that_cannot_be_is_refused(name: str, value: object) -> None:
+    fields = json.loads(record().to_json()) | {name: value}
+    with pytest.raises(ResultsError, match="no record of schema 1"):
+        Record.from_json(json.dumps(fields))
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    text = record().to_json().replace("37.5", "NaN")
+    with pytest.raises(ResultsError, match="no record"):
+        Record.from_json(text)
