@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import io
 import json
@@ -18,6 +19,8 @@ from bench_subjects import PARTS, record
 from realistic_tta.errors import ResultsError
 from realistic_tta.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
 from realistic_tta.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
+from realistic_tta.stored_json import KINDS
+from realistic_tta.traces import Trace
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -232,3 +235,10 @@ def test_numbers_that_json_does_not_have_are_refused() -> None:
     text = record().to_json().replace("37.5", "NaN")
     with pytest.raises(ResultsError, match="no record"):
         Record.from_json(text)
+
+
+@pytest.mark.parametrize("kind", [Record, Trace])
+def test_every_field_has_a_kind_that_is_checked(kind: type[Record | Trace]) -> None:
+    """Else a new one would be taken as it comes. Tuples are checked where they are built."""
+    kinds = {str(each.type) for each in dataclasses.fields(kind)}
+    assert {each for each in kinds if not each.startswith("tuple")} <= set(KINDS)

@@ -44,7 +44,7 @@ KINDS: dict[str, Callable[[object], bool]] = {  # by the annotation of a field
     "str": lambda value: isinstance(value, str),
     "int": is_whole,
     "dict[str, Any]": lambda value: isinstance(value, dict),
-    'Literal["done", "failed"]': lambda value: value in ("done", "failed"),
+    "Literal['done', 'failed']": lambda value: value in ("done", "failed"),
     "str | None": lambda value: value is None or isinstance(value, str),
     "int | None": lambda value: value is None or is_whole(value),
     "float | None": lambda value: value is None or is_number(value),
