@@ -19,8 +19,8 @@ check: .venv/ready
 	$(BIN)/mypy
 
 # Known vulnerabilities of the pinned packages. It has to ask PyPI, so it is no part of check.
-audit:
-	$(PYTHON) tools/audit.py
+audit: .venv/ready
+	$(BIN)/python tools/audit.py
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
