@@ -5,7 +5,7 @@ BIN := .venv/bin
 # More than one torch thread beside another busy process is slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check audit format bench docs clean
 
 demo: .venv/ready
 	$(BIN)/rtta demo
@@ -17,6 +17,10 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Known vulnerabilities of the pinned packages. It has to ask PyPI, so it is no part of check.
+audit: .venv/ready
+	$(BIN)/python tools/audit.py
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

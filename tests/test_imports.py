@@ -22,9 +22,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "networks": {"errors"},
     "datasets": {"errors"},
     "streams": {"datasets", "errors"},
-    "results": {"errors"},
+    "stored_json": set(),
+    "results": {"stored_json", "errors"},
     "exports": {"results", "errors"},
-    "traces": {"results", "errors"},
+    "traces": {"results", "stored_json", "errors"},
     "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"},
     "report": {"results", "exports", "traces", "statistics", "errors"},
     "demo": {"benchmark", "datasets", "networks", "results"},
@@ -42,7 +43,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "exports": {"pandas"},
     "benchmark": {"yaml"},
 }
-NO_TORCH = {"results", "exports", "traces", "report"}
+NO_TORCH = {"stored_json", "results", "exports", "traces", "report"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import errno
 import io
 import json
@@ -17,7 +18,9 @@ from bench_subjects import PARTS, record
 
 from realistic_tta.errors import ResultsError
 from realistic_tta.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
-from realistic_tta.results import FIELDS, SCHEMA, PartResult, Results, write_whole
+from realistic_tta.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
+from realistic_tta.stored_json import KINDS
+from realistic_tta.traces import Trace
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -200,3 +203,42 @@ def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None
     read = pd.read_parquet(tmp_path / "x.parquet")
     assert read["error"].tolist()[0] == 37.5
     pd.testing.assert_frame_equal(read, frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", "<img>"),
+        ("batch_size", 0),
+        ("batch_size", True),
+        ("error", "low"),
+        ("error", 1e300),
+        ("seed", 10**400),
+        ("status", "perhaps"),
+        ("key", "../../elsewhere"),
+        ("settings", []),
+        ("schema", 2),
+        ("parts", [["fog", 5, 0, 0]]),
+        ("parts", [["fog", 5, 8, 9]]),
+        ("parts", [[1, 5, 8, 2]]),
+        ("course", [[1, "x"]]),
+        ("method", "\ud800"),
+    ],
+)
+def test_a_record_with_a_value_that_cannot_be_is_refused(name: str, value: object) -> None:
+    fields = json.loads(record().to_json()) | {name: value}
+    with pytest.raises(ResultsError, match="no record of schema 1"):
+        Record.from_json(json.dumps(fields))
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    text = record().to_json().replace("37.5", "NaN")
+    with pytest.raises(ResultsError, match="no record"):
+        Record.from_json(text)
+
+
+@pytest.mark.parametrize("kind", [Record, Trace])
+def test_every_field_has_a_kind_that_is_checked(kind: type[Record | Trace]) -> None:
+    """Else a new one would be taken as it comes. Tuples are checked where they are built."""
+    kinds = {str(each.type) for each in dataclasses.fields(kind)}
+    assert {each for each in kinds if not each.startswith("tuple")} <= set(KINDS)

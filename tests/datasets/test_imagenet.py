@@ -65,7 +65,7 @@ def test_wrong_folders_are_answered(tmp_path: Path) -> None:
     (tmp_path / "cat.jpg").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"cat.jpg: the name is no label"):
         open_imagenet(tmp_path)
-    with pytest.raises(DataError, match=r"cat.jpg: no image that can be read"):
+    with pytest.raises(DataError, match=r"cat.jpg: no whole picture that can be read"):
         read_photograph(tmp_path / "cat.jpg")
 
 

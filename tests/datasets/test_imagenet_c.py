@@ -144,8 +144,8 @@ def test_a_list_that_is_none_is_named(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (published.jpeg(9)[:400], "val_0.JPEG: 400 bytes are no whole JPEG"),
-        (b"", "val_0.JPEG: 0 bytes are no whole JPEG"),
+        (published.jpeg(9)[:400], "val_0.JPEG: 400 bytes are no whole picture"),
+        (b"", "val_0.JPEG: 0 bytes are no whole picture"),
         (published.jpeg(9, side=256), "val_0.JPEG: 256 x 256 pixels; expected 224 x 224"),
     ],
 )

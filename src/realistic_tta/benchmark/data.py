@@ -13,7 +13,7 @@ from realistic_tta.datasets.catalogue import (
     CORRUPTIONS,
     data_folder,
 )
-from realistic_tta.datasets.generate import Progress, generate
+from realistic_tta.datasets.generate import Progress, clean_file, generate
 from realistic_tta.datasets.imagenet_c import open_imagenet_c
 from realistic_tta.datasets.images import LabelledImages
 from realistic_tta.datasets.sample import load_sample
@@ -91,6 +91,7 @@ def prepare(
     """Writes the corrupted images that come from the package, once, for all workers to map."""
     place = generated(name, plan, folder)
     there = all((place / f"{corruption}.npy").exists() for corruption in CORRUPTIONS)
+    there = there and not clean_file(place).exists()  # a kill may have come before the last step
     if there or find_data(name).published is not None:
         return
     sample, severities = load_sample(), severities_of(plan.setting)

@@ -23,7 +23,7 @@ from realistic_tta.results import Results
 
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
 from .runner import SAVE_EVERY, Job, evaluate, is_done
-from .unfinished import state_file
+from .unfinished import forget, state_file
 
 
 def run_local(
@@ -134,5 +134,5 @@ def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> Non
         except ResultsError as error:
             pipe.send(error)
         else:
-            state_file(job.key, folder).unlink(missing_ok=True)
+            forget(state_file(job.key, folder))
             pipe.send(Finished(job, results.get(job.key)))

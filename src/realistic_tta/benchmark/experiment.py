@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,9 @@ def _check_settings(method: str, settings: Mapping[str, Any]) -> None:
     settings_type(**chosen | given)  # raises for a value that cannot be
 
 
+MOST = 100_000  # experiments in one grid
+LONGEST, BRACKETS = 100_000, 1_000  # of its file: YAML's reader takes hours for lists in lists
+
 AXES: dict[str, Any] = {  # what a grid may name, and what it is if not named
     "data": "cifar10-c",
     "network": EMBEDDED,
@@ -119,6 +123,9 @@ def grid(axes: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> 
         if method not in METHODS:
             raise SettingError(f"settings: {unknown('method', method, METHODS)}")
     values = [_values(name, axes.get(name, default)) for name, default in AXES.items()]
+    count = math.prod(map(len, values))
+    if count > MOST:
+        raise SettingError(f"{count:,} experiments in one grid; expected at most {MOST:,}")
     found = [dict(zip(AXES, each, strict=True)) for each in itertools.product(*values)]
     return [_experiment(each, settings) for each in found]
 
@@ -151,6 +158,11 @@ def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise SettingError(f"{path}: no such file; expected a grid in TOML or YAML") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: no grid in TOML or YAML can be read: {error}") from error
+    if len(text) > LONGEST or text.count("[") + text.count("{") > BRACKETS:
+        raise SettingError(
+            f"{path}: {len(text):,} characters are no grid; expected at most {LONGEST:,}, "
+            f"and {BRACKETS:,} lists"
+        )
     found = _yaml(text, path) if path.suffix in (".yaml", ".yml") else _toml(text, path)
     settings = found.pop("settings", {})
     if not isinstance(settings, dict) or not all(isinstance(v, dict) for v in settings.values()):
@@ -166,7 +178,7 @@ def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: no TOML: {error}") from error
 
 
@@ -178,9 +190,12 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
             f"{path} needs the package pyyaml; pip install 'realistic-tta[bench]' brings it"
         ) from error
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        aliases = [each for each in yaml.parse(text) if isinstance(each, yaml.AliasEvent)]
+        found = None if aliases else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of no calendar, too
         raise SettingError(f"{path}: no YAML: {error}") from error
+    if aliases:  # a few lines of them can stand for a list without end
+        raise SettingError(f"{path}: *{aliases[0].anchor} stands for another part; write it out")
     if not isinstance(found, dict):
         raise SettingError(f"{path} holds {found!r:.60}; expected axes such as batch_size: [4, 1]")
     return found

@@ -29,7 +29,7 @@ from realistic_tta.results import DONE, Results
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
 from .machine import versions
 from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
-from .unfinished import state_file
+from .unfinished import forget, state_file
 
 TELL_EVERY = 2.0  # seconds; hundreds of tasks may tell one driver
 ANSWER = 5.0  # seconds in which a cluster must answer
@@ -61,7 +61,7 @@ def run_ray(
             if isinstance(event, Finished):
                 results.write(event.record)
                 if event.record.status == DONE:
-                    state_file(event.job.key, folder).unlink(missing_ok=True)
+                    forget(state_file(event.job.key, folder))
             yield event
 
 

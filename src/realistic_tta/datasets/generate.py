@@ -91,13 +91,18 @@ def generate(
     about = {"images": len(images), "severities": list(severities), "seed": seed, "clean": digest}
     check_plan(out, about)
     _write(out / "labels.npy", np.tile(labels, len(severities)))
-    job = _Job(out / "clean.npy", out, tuple(severities), seed)
+    job = _Job(clean_file(out), out, tuple(severities), seed)
     _write(job.clean, images)
     missing = [name for name in names if not (out / f"{name}.npy").exists()]
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker) as pool:
         for name in missing:
             _generate_one(pool, job, name, report)
     job.clean.unlink()
+
+
+def clean_file(out: Path) -> Path:
+    """Where the clean images lie for the workers, until all corruptions are made."""
+    return out / "clean.npy"
 
 
 def _generate_one(

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from realistic_tta.errors import DataError
 
+from .pictures import decode_rgb
+
 SIDE, SHORTER = 224, 256
+LONGEST = 20  # times the shorter side
 ENDINGS = {".jpeg", ".jpg", ".png"}
 
 
@@ -56,11 +59,10 @@ def open_imagenet(folder: Path) -> Photographs:
 
 def read_photograph(file: Path) -> NDArray[np.uint8]:
     """RGB, (224, 224, 3). A photograph of that size already is taken as it is."""
-    try:
-        with Image.open(file) as image:
-            photograph = image.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"{file}: no image that can be read ({error})") from error
+    photograph = decode_rgb(file, str(file))
+    shorter, longer = sorted(photograph.size)
+    if longer > LONGEST * shorter:  # enlarged to the shorter side, it would fill the memory
+        raise DataError(f"{file}: {longer} x {shorter} pixels; expected at most {LONGEST} to 1")
     if photograph.size != (SIDE, SIDE):
         photograph = _middle(photograph)
     return np.asarray(photograph)
@@ -80,6 +82,6 @@ def _in(folder: Path) -> list[Path]:
 
 
 def _label(file: Path) -> int:
-    if not file.stem.isdigit() or int(file.stem) > 999:
+    if not file.stem.isdecimal() or int(file.stem) > 999:
         raise DataError(f"{file}: the name is no label; expected 0000 to 0999, or a folder a class")
     return int(file.stem)

@@ -8,19 +8,18 @@ Read from folders, or in place from the archives noise.tar, blur.tar, weather.ta
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from realistic_tta.errors import DataError, unknown
 
 from .catalogue import CORRUPTIONS, SEVERITIES
 from .imagenet_places import Folders, Found, Place, open_archives
+from .pictures import decode_rgb
 from .stored import Span, check_severity
 
 SIDE = 224
@@ -118,7 +117,10 @@ def read_list(path: Path) -> tuple[str, ...]:
     """The images named in a text file, one a line, by their last two parts: wnid/name.JPEG."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected a list of images, one a line")
-    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    try:
+        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: no text ({error}); expected a list of images") from error
     names = tuple("/".join(words[0].split("/")[-2:]) for words in lines)
     for name in names:
         if name.count("/") != 1:
@@ -133,18 +135,7 @@ def decode(span: Span) -> NDArray[np.uint8]:
     with span.path.open("rb") as file:
         file.seek(span.offset)
         content = file.read(span.size)
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            image = np.asarray(picture.convert("RGB"))
-    except OSError as error:
-        raise DataError(
-            f"{span.name}: {len(content):,} bytes are no whole JPEG ({error})"
-        ) from error
-    if image.shape != (SIDE, SIDE, 3):
-        raise DataError(
-            f"{span.name}: {image.shape[1]} x {image.shape[0]} pixels; expected {SIDE} x {SIDE}"
-        )
-    return image
+    return np.asarray(decode_rgb(content, span.name, (SIDE, SIDE)))
 
 
 def _class_index(

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from realistic_tta.errors import DataError
 
-from .files import damaged
+from .files import DAMAGES, damaged, members_of
 from .stored import Span
 
 GZIP = b"\x1f\x8b"
@@ -126,12 +126,11 @@ def _read_headers(
 ) -> None:
     try:
         with tarfile.open(archive, "r:") as tar:
-            while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # they would fill the memory
+            for member in members_of(tar, archive):
                 names = member.name.split("/")[-4:]  # corruption, severity, wnid, name
                 if member.isfile() and len(names) == 4 and names[0] in corruptions:
                     _note(archive, member, names, index, wanted)
-    except tarfile.TarError as error:
+    except DAMAGES as error:
         raise damaged(archive, error) from error
 
 
@@ -143,7 +142,7 @@ def _note(
     wanted: frozenset[str] | None,
 ) -> None:
     corruption, severity, wnid, name = names
-    if not severity.isdigit() or not name.endswith(".JPEG"):
+    if not severity.isdecimal() or not name.endswith(".JPEG"):
         return
     part = (corruption, int(severity))
     index.wnids.setdefault(part, set()).add(sys.intern(wnid))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from realistic_tta.errors import DataError, unknown
 
 from .catalogue import CORRUPTIONS, SEVERITIES
-from .files import damaged
+from .files import DAMAGES, damaged, members_of
 from .images import Images, check_labels
 
 ABOUT = "corruptions.json"
@@ -111,8 +111,8 @@ def _in_archive(path: Path) -> dict[str, Span]:
     """Where the members begin; nothing is unpacked."""
     try:
         with tarfile.open(path, "r:") as tar:
-            members = [member for member in tar if member.isfile()]
-    except tarfile.TarError as error:
+            members = [member for member in members_of(tar, path) if member.isfile()]
+    except DAMAGES as error:
         raise damaged(path, error) from error
     return {
         member.name.rsplit("/", 1)[-1]: Span(
@@ -140,7 +140,9 @@ def map_npy(span: Span) -> NDArray[Any]:
             if version != (1, 0):
                 read = np.lib.format.read_array_header_2_0
             shape, by_column, dtype = read(file)
-        except ValueError as error:
+            if any(length < 0 for length in shape):
+                raise ValueError(f"the shape is {shape}")  # noqa: TRY301 - as what NumPy refuses
+        except Exception as error:  # NumPy reads the header as Python, which can fail in any way
             raise DataError(f"{span.name}: {span.size:,} bytes, no .npy file ({error})") from error
         start = file.tell()
     expected = start - span.offset + math.prod(shape) * dtype.itemsize
@@ -186,7 +188,7 @@ def _severities(source: Path, spans: Mapping[str, Span], labels: int) -> tuple[i
     try:
         about = json.loads(text)
         severities, images = tuple(map(int, about["severities"])), int(about["images"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{span.name}: found {text[:60]!r}; "
             'expected {"severities": [5], "images": 10000} or the like'

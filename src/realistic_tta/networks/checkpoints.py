@@ -142,13 +142,12 @@ def _check_normalisation(given: Mapping[str, Tensor], network: nn.Module, path: 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        from safetensors import SafetensorError  # noqa: PLC0415 - only these files need it
-        from safetensors.torch import load_file  # noqa: PLC0415
+        from safetensors.torch import load_file  # noqa: PLC0415 - only these files need it
     except ImportError as error:
         raise NetworkError(f"{path} needs the package safetensors; pip install it") from error
     try:
         return load_file(path)
-    except SafetensorError as error:
+    except Exception as error:  # as below
         raise NetworkError(f"{path} is no safetensors file: {error}") from error
 
 

@@ -48,9 +48,9 @@ def read_tensors(model: Path) -> dict[str, Tensor]:
     try:
         groups = json.loads(model.read_bytes())["weightsManifest"]
         return {name: tensor for group in groups for name, tensor in _group(model, group)}
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, NetworkError):
-            raise
+    except NetworkError:
+        raise
+    except Exception as error:  # a list of weights that is none may break its reader in any way
         raise NetworkError(
             f"{model} cannot be read ({type(error).__name__}: {error}); "
             "expected a TensorFlow.js layers model with a weightsManifest"

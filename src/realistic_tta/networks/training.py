@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from realistic_tta.errors import NetworkError
+
 from .augmix import augmix
 
 MEASURED = 10_000  # images that the final statistics are taken from
@@ -198,7 +200,13 @@ def _resume(checkpoint: Path, parts: dict[str, Any], recipe: Recipe) -> int:
     """How many epochs are done; the parts are brought to where they were."""
     if not checkpoint.exists():
         return 0
-    state = torch.load(checkpoint, weights_only=True)
+    try:
+        state = torch.load(checkpoint, weights_only=True)
+    except Exception as error:  # a broken file may break the reader in any way
+        reason = f"{type(error).__name__} {error}".splitlines()[0]
+        raise NetworkError(
+            f"{checkpoint} cannot be read ({reason}); remove it to begin anew"
+        ) from error
     if Recipe(**state["recipe"]) != recipe:
         raise ValueError(
             f"{checkpoint} was trained by another recipe: {state['recipe']}; "

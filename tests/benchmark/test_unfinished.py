@@ -1,0 +1,93 @@
+"""The saved state of a run: whole, or begun anew with the same figures; nothing in it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bench_subjects import experiment, figures
+
+from realistic_tta.benchmark import data
+from realistic_tta.benchmark.machine import versions
+from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
+from realistic_tta.benchmark.unfinished import SUM, forget, state_file
+from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.streams.settings import StreamPlan
+
+
+def begun(folder: Path) -> tuple[Job, Path]:
+    """A run with its state saved after the last batch."""
+    (job,) = make_jobs([experiment(images=2)], folder)
+    evaluate(job, folder, save_every=0)
+    return job, state_file(job.key, folder)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda content: content[:-100],
+    "empty": lambda _: b"",
+    "one bit in the middle": lambda content: (
+        content[: len(content) // 2]
+        + bytes([content[len(content) // 2] ^ 1])
+        + content[len(content) // 2 + 1 :]
+    ),
+    "zeros, as after a power cut": lambda content: bytes(len(content)),
+    "without its sum, as older versions wrote it": lambda content: content[SUM:],
+}
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_begun_anew(damage: str, tmp_path: Path) -> None:
+    job, path = begun(tmp_path)
+    whole = evaluate(job, tmp_path / "whole")
+    assert evaluate(job, tmp_path).resumed == 1
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    again = evaluate(job, tmp_path)
+    assert again.resumed == 0
+    assert figures(again) == figures(whole)
+
+
+class Trap:
+    def __init__(self, place: Path) -> None:
+        self.place = str(place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.place,)
+
+
+@pytest.mark.usefixtures("world")
+def test_code_in_a_state_is_never_run(tmp_path: Path) -> None:
+    """Even with a right sum."""
+    job, path = begun(tmp_path)
+    content = io.BytesIO()
+    torch.save({"versions": versions(), "tally": Trap(tmp_path / "trap")}, content)
+    path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
+    assert evaluate(job, tmp_path).resumed == 0
+    assert not (tmp_path / "trap").exists()
+
+
+@pytest.mark.usefixtures("world")
+def test_forgetting_a_run_takes_what_kills_left_half_written_with_it(tmp_path: Path) -> None:
+    _, path = begun(tmp_path)
+    (path.parent / f".{path.name}.abc.partial").touch()
+    (path.parent / ".other.pt.abc.partial").touch()
+    forget(path)
+    assert [each.name for each in path.parent.iterdir()] == [".other.pt.abc.partial"]
+
+
+def test_a_kill_before_the_last_step_of_preparing_leaves_nothing_for_ever(tmp_path: Path) -> None:
+    """All corruptions are there, and so are still the clean images for the workers."""
+    plan = StreamPlan(images=2)
+    data.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
+    place = data.generated("cifar10-c-sample", plan, tmp_path)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert len(before) == len(CORRUPTIONS) + 2
+    (place / "clean.npy").touch()
+    data.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
