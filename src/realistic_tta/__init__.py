@@ -14,8 +14,10 @@ from .errors import (
 )
 from .methods.base import AdaptedNetwork
 from .methods.catalogue import METHODS, adapt
+from .methods.health import Health
 from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
+from .methods.restore import load
 from .statistics.class_diversity import class_diversity, iid_class_diversity
 from .statistics.momentum import choose_momentum
 
@@ -28,6 +30,7 @@ __all__ = [
     "AdaptedNetwork",
     "DataError",
     "ForwardError",
+    "Health",
     "InputError",
     "LayerReport",
     "LeftAlone",
@@ -42,4 +45,5 @@ __all__ = [
     "choose_momentum",
     "class_diversity",
     "iid_class_diversity",
+    "load",
 ]

@@ -5,7 +5,7 @@ RealisticTTAError
     NetworkError    (ValueError)    a network that cannot be adapted, frozen or loaded
     InputError      (ValueError)    a batch that cannot be predicted
     ForwardError    (RuntimeError)  the network itself failed on a batch
-    StateError      (ValueError)    a state_dict that does not belong to this network and method
+    StateError      (ValueError)    a state or file that does not belong to this network and method
     DataError       (ValueError)    a data set that is missing, damaged or of another layout
     ResultsError    (ValueError)    a folder of results that cannot be read or written
 
@@ -39,7 +39,7 @@ class ForwardError(RealisticTTAError, RuntimeError):
 
 
 class StateError(RealisticTTAError, ValueError):
-    """A state_dict that does not belong to this network and method."""
+    """A state, or a file of one, that does not belong to this network and method."""
 
 
 class DataError(RealisticTTAError, ValueError):

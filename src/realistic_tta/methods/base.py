@@ -1,7 +1,8 @@
 """What every method shares: a network that is used like the original and adapts while it predicts.
 
 A method writes `predict`, `reset`, `freeze` and `report`; checks, messages and state are here.
-batch_norm_method.py builds on it what the methods that replace statistics share.
+in_service.py, below it, has what a network needs that runs for days; batch_norm_method.py builds
+on it what the methods that replace statistics share.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, 
 from .batch import Batch
 from .compiled import CompiledPredict
 from .failure import describe_failure
+from .in_service import InService
 from .report import Report
 from .ring import NewRows
 
 
-class AdaptedNetwork(nn.Module, ABC):
+class AdaptedNetwork(InService, ABC):
     """A network that adapts to what it is shown.
 
     Call it as you would call the network, with a batch of any size. It works on its own copy of
@@ -117,6 +119,7 @@ class AdaptedNetwork(nn.Module, ABC):
                 f"{'; '.join(differences[:5])}{more}. Nothing was loaded; "
                 "adapt the same network with the same method first"
             )
+        self.known_fingerprint = None  # a state may carry other weights of the network, too
         return super().load_state_dict(state_dict, strict, assign)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
@@ -128,6 +131,7 @@ class AdaptedNetwork(nn.Module, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
         """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
         before = dict(self.named_buffers(recurse=False))
+        self.known_fingerprint = None
         with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self.named_buffers(recurse=False):
@@ -149,8 +153,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def copy_network(network: nn.Module) -> nn.Module:
     """A copy that shares nothing with the network; of what torch.compile or DataParallel wraps."""
-    while (inner := _wrapped(network)) is not None:
-        network = inner
+    network = unwrap(network)
     for name, module in network.named_modules():
         if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
             raise NetworkError(
@@ -161,6 +164,13 @@ def copy_network(network: nn.Module) -> nn.Module:
         return copy.deepcopy(network)
     except Exception as error:
         raise NetworkError(f"the network cannot be copied (copy.deepcopy): {error}") from error
+
+
+def unwrap(network: nn.Module) -> nn.Module:
+    """What torch.compile or DataParallel wraps; else the network itself."""
+    while (inner := _wrapped(network)) is not None:
+        network = inner
+    return network
 
 
 def _wrapped(network: nn.Module) -> nn.Module | None:

@@ -96,3 +96,12 @@ def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     return type(value).__name__
+
+
+def count_images(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """How many images a call brought; 0 if that cannot be told."""
+    for value in (*args, *kwargs.values()):
+        images = [value] if isinstance(value, Tensor) else _tensors_in(value)
+        if images:
+            return _size("images", value, images)
+    return 0
