@@ -6,15 +6,17 @@ in whole runs without; one compiled in place, `adapted.compile()`, keeps all of 
 
 from __future__ import annotations
 
+import copy
 import functools
+import io
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .after_batch import Autosave, Watcher
 from .batch import count_images
@@ -104,14 +106,20 @@ class InService(nn.Module):
                 layers=self.report().layers,
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and other processes: tensors of their own, and nobody to tell.
-
-        A process that is spawned would otherwise share the memory, and adapt this network, too.
-        """
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy between two batches, with tensors and a turn of its own, and nobody to tell."""
         with self.turn:
-            buffers = {name: _copy(buffer) for name, buffer in self._buffers.items()}
-            return {**self.__dict__, "_buffers": buffers, "after_batch": []}
+            other = type(self).__new__(type(self))
+            memo[id(self)] = other
+            other.__dict__.update(copy.deepcopy({**self.__dict__, "after_batch": []}, memo))
+            return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as bytes: a process that is spawned would otherwise share the tensors' memory."""
+        file = io.BytesIO()
+        with self.turn:
+            torch.save({**self.__dict__, "after_batch": []}, file)
+        return _unpickled, (type(self), file.getvalue())
 
     def _add(self, tell: Callable[[Any], None]) -> Callable[[], None]:
         self.after_batch.append(tell)
@@ -125,8 +133,11 @@ class InService(nn.Module):
             _LOG.exception("%s after a batch failed; the batch itself is predicted", tell)
 
 
-def _copy(buffer: Tensor | None) -> Tensor | None:
-    return None if buffer is None else buffer.detach().clone()
+def _unpickled(kind: type[InService], content: bytes) -> InService:
+    """What was pickled; whoever unpickles trusts where it comes from, which `load` need not."""
+    other = kind.__new__(kind)
+    other.__dict__.update(torch.load(io.BytesIO(content), weights_only=False))
+    return other
 
 
 def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
