@@ -11,6 +11,7 @@ from .errors import (
     ResultsError,
     SettingError,
     StateError,
+    SyncError,
 )
 from .methods.base import AdaptedNetwork
 from .methods.catalogue import METHODS, adapt
@@ -40,6 +41,7 @@ __all__ = [
     "ResultsError",
     "SettingError",
     "StateError",
+    "SyncError",
     "__version__",
     "adapt",
     "choose_momentum",

@@ -6,6 +6,7 @@ RealisticTTAError
     InputError      (ValueError)    a batch that cannot be predicted
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state or file that does not belong to this network and method
+    SyncError       (RuntimeError)  another process of the group left, failed or is out of step
     DataError       (ValueError)    a data set that is missing, damaged or of another layout
     ResultsError    (ValueError)    a folder of results that cannot be read or written
 
@@ -40,6 +41,10 @@ class ForwardError(RealisticTTAError, RuntimeError):
 
 class StateError(RealisticTTAError, ValueError):
     """A state, or a file of one, that does not belong to this network and method."""
+
+
+class SyncError(RealisticTTAError, RuntimeError):
+    """Another process of the group left, failed, or is out of step."""
 
 
 class DataError(RealisticTTAError, ValueError):

@@ -8,6 +8,7 @@ on it what the methods that replace statistics share.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -17,7 +18,15 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parallel import DistributedDataParallel
 
-from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, StateError
+from realistic_tta.errors import (
+    ForwardError,
+    InputError,
+    NetworkError,
+    RealisticTTAError,
+    SettingError,
+    StateError,
+)
+from realistic_tta.normalization.replicas import Replicas
 
 from .batch import Batch
 from .compiled import CompiledPredict
@@ -37,6 +46,8 @@ class AdaptedNetwork(InService, ABC):
     name: ClassVar[str]
     settings_type: ClassVar[type[Any]]
     compiles: ClassVar[bool] = False  # whether a batch can be one graph of torch.compile
+    takes_replicas: ClassVar[bool] = False  # whether its statistics can be those of many processes
+    replicas: Replicas | None = None
     step: Tensor
 
     def __init__(self, network: nn.Module, settings: Any) -> None:
@@ -64,11 +75,33 @@ class AdaptedNetwork(InService, ABC):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
-        batch = Batch.of(self.network, args, kwargs)
+        batch = (
+            Batch.of(self.network, args, kwargs)
+            if self.replicas is None
+            else self._part_of_batch(self.replicas, args, kwargs)
+        )
         with torch.no_grad():
             if self.compiled is None or torch.compiler.is_compiling():
                 return self.predict(batch)
             return self.compiled(self, batch)
+
+    def share_with(self, replicas: Replicas) -> None:
+        """From now on the statistics are those of all processes of the group."""
+        if not self.takes_replicas:
+            raise SettingError(
+                f"{self.name} cannot be shared by several processes; methods that replace "
+                "statistics can: tbn, alpha_bn, adapt_bn, tema and rectified_tema"
+            )
+        self.replicas = replicas
+
+    def _part_of_batch(self, replicas: Replicas, args: Any, kwargs: Any) -> Batch:
+        """This process's images, of which there may be none; the size is that of all together."""
+        try:
+            batch = Batch.of(self.network, args, kwargs, may_be_empty=True)
+        except InputError:
+            replicas.refuse(self.step)
+            raise
+        return dataclasses.replace(batch, size=replicas.begin(batch.size, self.step))
 
     def run(self, batch: Batch) -> Any:
         """One pass of the network, as it stands, over the batch."""
@@ -92,6 +125,8 @@ class AdaptedNetwork(InService, ABC):
         for name, value in values.items():
             buffer = self.get_buffer(name)
             copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]
+        if self.replicas is not None:
+            self.replicas.agree(self.step)
         buffers, new = zip(*copies, strict=True)
         if torch.compiler.is_compiling():
             new = tuple(_unless_broken(buffers, new))

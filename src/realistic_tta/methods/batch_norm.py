@@ -28,6 +28,8 @@ from .momentum_settings import MomentumSettings
 class OnePassMethod(BatchNormMethod):
     """Measures and predicts in the same pass."""
 
+    takes_replicas = True
+
     @abstractmethod
     def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
         """What each layer follows, for a batch of this size."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 from realistic_tta.errors import SettingError, StateError, unknown
 
 from .base import AdaptedNetwork, unwrap
-from .catalogue import METHODS
+from .catalogue import METHODS, equipped
 from .fingerprint import Fingerprint, fingerprint
 from .health import Counts
 from .settings_json import from_json
@@ -19,7 +20,12 @@ from .state_file import Stored, read_state
 from .stored_state import own_state
 
 
-def load(path: str | Path, network: nn.Module) -> AdaptedNetwork:
+def load(
+    path: str | Path,
+    network: nn.Module,
+    *,
+    sync: Literal["torch.distributed"] | None = None,
+) -> AdaptedNetwork:
     """The network, adapted as it was when it was saved; it goes on to the last bit.
 
     Method and settings are those in the file. A file of another network, of an unknown method or
@@ -28,6 +34,7 @@ def load(path: str | Path, network: nn.Module) -> AdaptedNetwork:
     Args:
         path: a file that `adapted.save(path)` has written.
         network: the network that was adapted, as it was trained. It is copied, not changed.
+        sync: as in `adapt`; a state is the same with and without.
     """
     if not isinstance(network, nn.Module) or isinstance(network, AdaptedNetwork):
         raise SettingError(f"network is a {type(network).__name__}; expected the one as trained")
@@ -42,7 +49,7 @@ def load(path: str | Path, network: nn.Module) -> AdaptedNetwork:
     adapted = _adapt(path, stored, network)
     _continue(path, stored, adapted)
     adapted.counts = counts
-    return adapted
+    return equipped(adapted, compile=False, sync=sync)
 
 
 def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedNetwork:
