@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "statistics": set(),
     "normalization": {"statistics", "errors"},
     "methods": {"normalization", "statistics", "errors"},
+    "monitoring": {"methods", "statistics", "errors"},
     "networks": {"errors"},
     "datasets": {"errors"},
     "streams": {"datasets", "errors"},

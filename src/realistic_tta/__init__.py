@@ -19,6 +19,7 @@ from .methods.health import Health
 from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
 from .methods.restore import load
+from .monitoring.drift_alarm import DriftAlarm
 from .statistics.class_diversity import class_diversity, iid_class_diversity
 from .statistics.momentum import choose_momentum
 
@@ -30,6 +31,7 @@ __all__ = [
     "Adam",
     "AdaptedNetwork",
     "DataError",
+    "DriftAlarm",
     "ForwardError",
     "Health",
     "InputError",
