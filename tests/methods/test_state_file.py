@@ -186,7 +186,10 @@ OTHERS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "other source statistics": (other_source_statistics, "same layers with other weights"),
     "other type": (lambda: convolutional().double(), "is float64"),
     "other layers": (residual, "it has no"),
-    "one layer more": (lambda: nn.Sequential(*convolutional(), nn.Linear(5, 5)), "not expected"),
+    "one layer more": (
+        lambda: nn.Sequential(*convolutional().children(), nn.Linear(5, 5)),
+        "not expected",
+    ),
 }
 
 

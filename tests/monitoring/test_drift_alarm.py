@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -73,13 +75,13 @@ def test_the_score_is_the_divergence_of_what_the_network_as_trained_sees() -> No
     seen: dict[int, Tensor] = {}
     for place in (1, 4, 7):
         network.get_submodule(str(place)).register_forward_pre_hook(
-            lambda _, args, place=place: seen.update({place: args[0]})  # type: ignore[misc]
+            lambda _, args, place=place: seen.update({place: args[0]})
         )
     with torch.no_grad():
         network(batch)
     total = 0.0
     for place, inputs in seen.items():
-        layer = network.get_submodule(str(place))
+        layer: Any = network.get_submodule(str(place))
         source = torch.distributions.Normal(
             layer.running_mean.double(), (layer.running_var.double() + 1e-5).sqrt()
         )

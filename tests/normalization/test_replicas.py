@@ -73,8 +73,8 @@ def batches() -> list[Tensor]:
     return [images(12, seed) for seed in range(3)]
 
 
-def cut(batch: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
-    return batch.split(list(sizes))
+def cut(batch: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    return list(torch.split(batch, list(sizes)))
 
 
 SIZES = {"two alike": (6, 6), "two that differ": (11, 1), "an empty one": (7, 0, 5)}

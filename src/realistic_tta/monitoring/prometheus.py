@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from realistic_tta.methods.health import Health
 
-Sample = tuple[Mapping[str, Any], float]  # labels and value
+Sample = tuple[dict[str, str], float]  # labels and value
 
 
 def prometheus_text(health: Health, **labels: str) -> str:
@@ -28,8 +27,10 @@ def prometheus_text(health: Health, **labels: str) -> str:
 
 def _metrics(health: Health) -> Iterable[tuple[str, str, str, Iterable[Sample]]]:
     """Name, kind, explanation and samples of everything that is shown."""
-    entropy = [] if health.entropy is None else [({}, health.entropy)]
-    recent = [({"class": str(place)}, count) for place, count in enumerate(health.histogram)]
+    entropy: list[Sample] = [] if health.entropy is None else [({}, health.entropy)]
+    recent: list[Sample] = [
+        ({"class": str(place)}, count) for place, count in enumerate(health.histogram)
+    ]
     return [
         ("rtta_batches_total", "counter", "Batches predicted.", [({}, health.batches)]),
         ("rtta_images_total", "counter", "Images predicted.", [({}, health.images)]),
@@ -48,8 +49,8 @@ def _by_layer(health: Health, figure: str) -> Iterable[Sample]:
             yield {"layer": layer.name}, value
 
 
-def _braces(labels: Mapping[str, Any]) -> str:
-    return "{" + ",".join(f'{name}="{_escape(str(text))}"' for name, text in labels.items()) + "}"
+def _braces(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items()) + "}"
 
 
 def _escape(text: str) -> str:
