@@ -33,10 +33,12 @@ class Turn:
 
 
 _TURNS: weakref.WeakSet[Turn] = weakref.WeakSet()
+_FORKING = threading.RLock()  # one fork at a time: two would wait for each other's turns
 _HELD: list[Turn] = []  # while a fork is under way
 
 
 def _hold_all() -> None:
+    _FORKING.acquire()
     for turn in list(_TURNS):
         turn.lock.acquire()
         _HELD.append(turn)
@@ -45,6 +47,7 @@ def _hold_all() -> None:
 def _let_go() -> None:
     while _HELD:
         _HELD.pop().lock.release()
+    _FORKING.release()
 
 
 if hasattr(os, "register_at_fork"):  # where there is no fork there is nothing to wait for
