@@ -138,6 +138,7 @@ class Tema(BatchNormMethod):
     """A moving average of the target's statistics in place of the source's (paper, Eq. 3-5)."""
 
     name = "tema"
+    takes_replicas = True
     compiles = True
     needs_source = False
     settings_type = MomentumSettings
