@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "statistics": set(),
     "normalization": {"statistics", "errors"},
     "methods": {"normalization", "statistics", "errors"},
+    "monitoring": {"methods", "statistics", "errors"},
     "networks": {"errors"},
     "datasets": {"errors"},
     "streams": {"datasets", "errors"},
@@ -40,6 +41,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
     "networks": {"safetensors"},
+    "methods": {"safetensors"},
     "exports": {"pandas"},
     "benchmark": {"yaml"},
 }

@@ -11,11 +11,15 @@ from .errors import (
     ResultsError,
     SettingError,
     StateError,
+    SyncError,
 )
 from .methods.base import AdaptedNetwork
 from .methods.catalogue import METHODS, adapt
+from .methods.health import Health
 from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
+from .methods.restore import load
+from .monitoring.drift_alarm import DriftAlarm
 from .statistics.class_diversity import class_diversity, iid_class_diversity
 from .statistics.momentum import choose_momentum
 
@@ -27,7 +31,9 @@ __all__ = [
     "Adam",
     "AdaptedNetwork",
     "DataError",
+    "DriftAlarm",
     "ForwardError",
+    "Health",
     "InputError",
     "LayerReport",
     "LeftAlone",
@@ -37,9 +43,11 @@ __all__ = [
     "ResultsError",
     "SettingError",
     "StateError",
+    "SyncError",
     "__version__",
     "adapt",
     "choose_momentum",
     "class_diversity",
     "iid_class_diversity",
+    "load",
 ]

@@ -5,7 +5,8 @@ RealisticTTAError
     NetworkError    (ValueError)    a network that cannot be adapted, frozen or loaded
     InputError      (ValueError)    a batch that cannot be predicted
     ForwardError    (RuntimeError)  the network itself failed on a batch
-    StateError      (ValueError)    a state_dict that does not belong to this network and method
+    StateError      (ValueError)    a state or file that does not belong to this network and method
+    SyncError       (RuntimeError)  another process of the group left, failed or is out of step
     DataError       (ValueError)    a data set that is missing, damaged or of another layout
     ResultsError    (ValueError)    a folder of results that cannot be read or written
 
@@ -39,7 +40,11 @@ class ForwardError(RealisticTTAError, RuntimeError):
 
 
 class StateError(RealisticTTAError, ValueError):
-    """A state_dict that does not belong to this network and method."""
+    """A state, or a file of one, that does not belong to this network and method."""
+
+
+class SyncError(RealisticTTAError, RuntimeError):
+    """Another process of the group left, failed, or is out of step."""
 
 
 class DataError(RealisticTTAError, ValueError):

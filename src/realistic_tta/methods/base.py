@@ -1,12 +1,14 @@
 """What every method shares: a network that is used like the original and adapts while it predicts.
 
 A method writes `predict`, `reset`, `freeze` and `report`; checks, messages and state are here.
-batch_norm_method.py builds on it what the methods that replace statistics share.
+in_service.py, below it, has what a network needs that runs for days; batch_norm_method.py builds
+on it what the methods that replace statistics share.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -16,16 +18,25 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parallel import DistributedDataParallel
 
-from realistic_tta.errors import ForwardError, NetworkError, RealisticTTAError, StateError
+from realistic_tta.errors import (
+    ForwardError,
+    InputError,
+    NetworkError,
+    RealisticTTAError,
+    SettingError,
+    StateError,
+)
+from realistic_tta.normalization.replicas import Replicas
 
 from .batch import Batch
 from .compiled import CompiledPredict
 from .failure import describe_failure
+from .in_service import InService
 from .report import Report
 from .ring import NewRows
 
 
-class AdaptedNetwork(nn.Module, ABC):
+class AdaptedNetwork(InService, ABC):
     """A network that adapts to what it is shown.
 
     Call it as you would call the network, with a batch of any size. It works on its own copy of
@@ -35,6 +46,8 @@ class AdaptedNetwork(nn.Module, ABC):
     name: ClassVar[str]
     settings_type: ClassVar[type[Any]]
     compiles: ClassVar[bool] = False  # whether a batch can be one graph of torch.compile
+    takes_replicas: ClassVar[bool] = False  # whether its statistics can be those of many processes
+    replicas: Replicas | None = None
     step: Tensor
 
     def __init__(self, network: nn.Module, settings: Any) -> None:
@@ -62,11 +75,33 @@ class AdaptedNetwork(nn.Module, ABC):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
-        batch = Batch.of(self.network, args, kwargs)
+        batch = (
+            Batch.of(self.network, args, kwargs)
+            if self.replicas is None
+            else self._part_of_batch(self.replicas, args, kwargs)
+        )
         with torch.no_grad():
             if self.compiled is None or torch.compiler.is_compiling():
                 return self.predict(batch)
             return self.compiled(self, batch)
+
+    def share_with(self, replicas: Replicas) -> None:
+        """From now on the statistics are those of all processes of the group."""
+        if not self.takes_replicas:
+            raise SettingError(
+                f"{self.name} cannot be shared by several processes; methods that replace "
+                "statistics can: tbn, alpha_bn, adapt_bn, tema and rectified_tema"
+            )
+        self.replicas = replicas
+
+    def _part_of_batch(self, replicas: Replicas, args: Any, kwargs: Any) -> Batch:
+        """This process's images, of which there may be none; the size is that of all together."""
+        try:
+            batch = Batch.of(self.network, args, kwargs, may_be_empty=True)
+        except InputError:
+            replicas.refuse(self.step)
+            raise
+        return dataclasses.replace(batch, size=replicas.begin(batch.size, self.step))
 
     def run(self, batch: Batch) -> Any:
         """One pass of the network, as it stands, over the batch."""
@@ -90,6 +125,8 @@ class AdaptedNetwork(nn.Module, ABC):
         for name, value in values.items():
             buffer = self.get_buffer(name)
             copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]
+        if self.replicas is not None:
+            self.replicas.agree(self.step)
         buffers, new = zip(*copies, strict=True)
         if torch.compiler.is_compiling():
             new = tuple(_unless_broken(buffers, new))
@@ -117,6 +154,7 @@ class AdaptedNetwork(nn.Module, ABC):
                 f"{'; '.join(differences[:5])}{more}. Nothing was loaded; "
                 "adapt the same network with the same method first"
             )
+        self.known_fingerprint = None  # a state may carry other weights of the network, too
         return super().load_state_dict(state_dict, strict, assign)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
@@ -128,6 +166,7 @@ class AdaptedNetwork(nn.Module, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
         """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
         before = dict(self.named_buffers(recurse=False))
+        self.known_fingerprint = None
         with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self.named_buffers(recurse=False):
@@ -149,8 +188,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def copy_network(network: nn.Module) -> nn.Module:
     """A copy that shares nothing with the network; of what torch.compile or DataParallel wraps."""
-    while (inner := _wrapped(network)) is not None:
-        network = inner
+    network = unwrap(network)
     for name, module in network.named_modules():
         if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
             raise NetworkError(
@@ -161,6 +199,13 @@ def copy_network(network: nn.Module) -> nn.Module:
         return copy.deepcopy(network)
     except Exception as error:
         raise NetworkError(f"the network cannot be copied (copy.deepcopy): {error}") from error
+
+
+def unwrap(network: nn.Module) -> nn.Module:
+    """What torch.compile or DataParallel wraps; else the network itself."""
+    while (inner := _wrapped(network)) is not None:
+        network = inner
+    return network
 
 
 def _wrapped(network: nn.Module) -> nn.Module | None:

@@ -22,7 +22,14 @@ class Batch:
     size: int
 
     @classmethod
-    def of(cls, network: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
+    def of(
+        cls,
+        network: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        may_be_empty: bool = False,
+    ) -> Self:
         """Finds the images, the first argument that holds tensors, and checks them."""
         named = [(f"argument {place}", value) for place, value in enumerate(args, start=1)]
         named += [(f'argument "{name}"', value) for name, value in kwargs.items()]
@@ -30,7 +37,7 @@ class Batch:
             images = [value] if isinstance(value, Tensor) else _tensors_in(value)
             if images:
                 size = _size(name, value, images)
-                for tensor in images:
+                for tensor in images if size or not may_be_empty else ():
                     _check(name, tensor, network)
                 return cls(args, kwargs, size)
         raise InputError(
@@ -96,3 +103,12 @@ def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     return type(value).__name__
+
+
+def count_images(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """How many images a call brought; 0 if that cannot be told."""
+    for value in (*args, *kwargs.values()):
+        images = [value] if isinstance(value, Tensor) else _tensors_in(value)
+        if images:
+            return _size("images", value, images)
+    return 0

@@ -28,6 +28,8 @@ from .momentum_settings import MomentumSettings
 class OnePassMethod(BatchNormMethod):
     """Measures and predicts in the same pass."""
 
+    takes_replicas = True
+
     @abstractmethod
     def rules(self, batch_size: int) -> Sequence[StatisticsRule]:
         """What each layer follows, for a batch of this size."""
@@ -136,6 +138,7 @@ class Tema(BatchNormMethod):
     """A moving average of the target's statistics in place of the source's (paper, Eq. 3-5)."""
 
     name = "tema"
+    takes_replicas = True
     compiles = True
     needs_source = False
     settings_type = MomentumSettings

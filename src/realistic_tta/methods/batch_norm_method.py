@@ -23,7 +23,8 @@ from realistic_tta.normalization.network import (
     replace_batch_norms,
     restore_batch_norms,
 )
-from realistic_tta.normalization.statistics_rules import StatisticsRule
+from realistic_tta.normalization.replicas import Replicas
+from realistic_tta.normalization.statistics_rules import SharedRule, StatisticsRule
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate
 from realistic_tta.statistics.rectification import divergence
 
@@ -129,6 +130,8 @@ class BatchNormMethod(AdaptedNetwork):
 
     def run_with(self, batch: Batch, rules: Sequence[StatisticsRule]) -> Any:
         """One pass of the network, each layer following its rule."""
+        if self.replicas is not None:
+            share(rules, self.replicas)
         for layer, rule in zip(self.layers, rules, strict=True):
             layer.follow(rule)
         try:
@@ -136,6 +139,12 @@ class BatchNormMethod(AdaptedNetwork):
         finally:
             for layer in self.layers:
                 layer.follow(None)
+
+    def share_with(self, replicas: Replicas) -> None:
+        """As every method; a layer may then measure less than a variance takes."""
+        super().share_with(replicas)
+        for layer in self.layers:
+            layer.alone = False
 
     def measured(
         self, rules: Sequence[StatisticsRule], before: ChannelStatistics | None = None
@@ -266,6 +275,13 @@ class BatchNormMethod(AdaptedNetwork):
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     return one.device == other.device and one.dtype == other.dtype
+
+
+def share(rules: Sequence[StatisticsRule], replicas: Replicas) -> None:
+    """Those that measure take in the other processes' inputs."""
+    for rule in rules:
+        if isinstance(rule, SharedRule):
+            rule.replicas = replicas
 
 
 def reached(rules: Sequence[StatisticsRule]) -> list[int] | None:

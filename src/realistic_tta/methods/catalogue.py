@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
+from realistic_tta.normalization.replicas import Replicas
 
 from .adacontrast import AdaContrast
 from .base import AdaptedNetwork
@@ -48,6 +49,7 @@ def adapt(
     momentum: float | Literal["auto"] = "auto",
     preset: str | None = None,
     compile: bool = False,  # noqa: A002 - torch's own word
+    sync: Literal["torch.distributed"] | None = None,
     **settings: Any,
 ) -> AdaptedNetwork:
     """A network that adapts to what it is shown, used like the one it is made from.
@@ -63,6 +65,8 @@ def adapt(
             those given beside it go first.
         compile: run each batch as one graph of torch.compile: as cheap as plain inference. For the
             methods that do not train; without a C++ compiler it warns and runs as it is.
+        sync: "torch.distributed" merges the statistics of all processes of the group, batch by
+            batch, as if their images came as one batch to each. Methods that train refuse it.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
@@ -90,8 +94,24 @@ def adapt(
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
     with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
         adapted = chosen(network, chosen.settings_type(**settings))
+    return equipped(adapted, compile=compile, sync=sync)
+
+
+def equipped(
+    adapted: AdaptedNetwork,
+    *,
+    compile: bool,  # noqa: A002 - torch's own word
+    sync: str | None,
+) -> AdaptedNetwork:
+    """The same, to be compiled, or merged with other processes, if asked for."""
+    if sync not in (None, "torch.distributed"):
+        raise SettingError(f'sync is {sync!r}; expected "torch.distributed" or None')
+    if compile and sync:
+        raise SettingError("compile=True and sync cannot go together: a graph waits for nobody")
     if compile:
         adapted.compiled = CompiledPredict()
+    if sync is not None:
+        adapted.share_with(Replicas())
     return adapted
 
 

@@ -53,6 +53,7 @@ class RectifiedTema(BatchNormMethod):
 
     name = "rectified_tema"
     compiles = True
+    takes_replicas = True
     settings_type = RectifiedTemaSettings
     settings: RectifiedTemaSettings
     combine = staticmethod(mix)

@@ -48,6 +48,7 @@ class AdaptiveBatchNorm(nn.Module):
         self.channels: int = self.layer.num_features if source is None else len(source)
         self.dimensions = _DIMENSIONS.get(type(layer), ())
         self.rule: StatisticsRule | None = None
+        self.alone = True  # whether a variance has to come from these inputs, no other process's
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalises with what the rule says; without a rule, as the layer itself does."""
@@ -90,7 +91,7 @@ class AdaptiveBatchNorm(nn.Module):
             raise InputError(
                 f"{self._came(inputs)}; expected {self.channels} channels, in second place"
             )
-        if values_per_channel(inputs) < 2:
+        if self.alone and values_per_channel(inputs) < 2:
             raise InputError(
                 f"{self._came(inputs)}: a single value a channel has no variance. "
                 'Give 2 or more images at once, larger images, or use method="source"'

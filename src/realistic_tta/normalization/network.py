@@ -94,10 +94,10 @@ def layers_with_parameters(network: nn.Module) -> Iterator[tuple[str, nn.Module]
     """
     for name, module in network.named_modules():
         if any(isinstance(own, nn.Parameter) for own in module.parameters(recurse=False)):
-            yield _original_name(network, name), module
+            yield original_name(network, name), module
 
 
-def _original_name(network: nn.Module, name: str) -> str:
+def original_name(network: nn.Module, name: str) -> str:
     """The name of a module without the adaptive layers on the way to it."""
     parts = []
     module: nn.Module | None = network

@@ -29,6 +29,8 @@ from realistic_tta.statistics.channel_statistics import (
     values_per_channel,
 )
 
+from .replicas import Replicas
+
 
 class StatisticsRule(Protocol):
     """Turns what reaches a layer into the statistics it is normalised with."""
@@ -62,20 +64,32 @@ class FixedStatistics:
         return self.fixed
 
 
-class _Measuring:
+class SharedRule:
+    """A rule that measures: these inputs, and those of other processes where there are any."""
+
+    measures = True
+    replicas: Replicas | None = None  # the other processes
+    count = 0  # values a channel, of all uses so far
+
+    def take(self, inputs: Tensor, correction: int) -> tuple[ChannelStatistics, int]:
+        """Statistics of one use of the layer, and over how many values a channel."""
+        if self.replicas is not None:
+            return self.replicas.measure(inputs, correction)
+        return measure(inputs, correction), values_per_channel(inputs)
+
+
+class _Measuring(SharedRule):
     """Measures what reaches a layer, and pools all of it that comes in one pass into `target`.
 
     correction: of the variance, as in `measure`.
     """
 
-    measures = True
     correction: ClassVar[int]
-    count = 0  # values a channel, of all uses so far
     target: ChannelStatistics | None = None
 
     def measure(self, inputs: Tensor) -> ChannelStatistics:
         """The statistics of these inputs alone."""
-        statistics, count = measure(inputs, self.correction), values_per_channel(inputs)
+        statistics, count = self.take(inputs, self.correction)
         self.target = statistics if self.target is None else self._pool(statistics, count)
         self.count += count
         return statistics
@@ -181,15 +195,12 @@ class InterpolatedStatistics(_Measuring):
         return interpolate(self.source, self.measure(inputs), self.source_weight)
 
 
-class MovingAverage:
+class MovingAverage(SharedRule):
     """The moving average of the target's statistics (TEMA, Eq. 3 and 4), unbiased variance.
 
     average: the average before this pass, a copy that the rule carries on in place.
     previous: the same, to be left alone.
     """
-
-    measures = True
-    count = 0  # values a channel, of all uses so far
 
     def __init__(
         self, average: ChannelStatistics, previous: ChannelStatistics, momentum: float
@@ -205,28 +216,27 @@ class MovingAverage:
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The average, the current batch included."""
-        count = values_per_channel(inputs)
-        if self.count:
-            self._pool(inputs, count)
+        if self.count or self.replicas is not None:
+            second, count = self.take(inputs, correction=1)
+            batch = self._pool(second, count) if self.count else second
+            average = moving_average(self.previous, batch, self.momentum)
+            for kept, new in zip(self.average, average, strict=True):
+                kept.copy_(new)
         else:
+            count = values_per_channel(inputs)
             advance_(self.average, inputs, self.momentum)
         self.count += count
         return self.average
 
-    def _pool(self, inputs: Tensor, count: int) -> None:
+    def _pool(self, second: ChannelStatistics, count: int) -> ChannelStatistics:
         """Another use in the same pass: all of them count as one batch, with one momentum."""
         before, now = self.count - 1, count - 1  # the divisors of the two variances
         total = self.count + count
         first = moving_average(self.previous, self.average, 1 / self.momentum)  # the uses so far
-        second = measure(inputs, correction=1)
         mean = torch.lerp(first.mean, second.mean, count / total)
         gap = (second.mean - first.mean).square() * (self.count * count / total)
         squares = first.variance * before + second.variance * now + gap
-        together = ChannelStatistics(mean, squares / (total - 1))
-        for kept, new in zip(
-            self.average, moving_average(self.previous, together, self.momentum), strict=True
-        ):
-            kept.copy_(new)
+        return ChannelStatistics(mean, squares / (total - 1))
 
 
 class RectifiedMovingAverage(MovingAverage):

@@ -1,0 +1,111 @@
+"""Statistics of several processes as if all their images were one batch (torch.distributed).
+
+Each process, a rank, adapts a network of its own to its own images; at every BatchNorm layer the
+ranks' statistics are merged, so that all keep the same. Used by statistics_rules.py, which
+measures, and methods/base.py, which asks how many images came in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import Tensor, distributed
+
+from realistic_tta.errors import InputError, SettingError, SyncError
+from realistic_tta.statistics.channel_statistics import (
+    ChannelStatistics,
+    measure,
+    values_per_channel,
+)
+
+_REFUSED = -1  # said in place of a number of images
+
+
+class Replicas:
+    """All ranks of torch.distributed's default group. Every call is one that all have to make."""
+
+    def __init__(self) -> None:
+        if not distributed.is_available() or not distributed.is_initialized():
+            raise SettingError(
+                'sync="torch.distributed" needs a process group; call '
+                'torch.distributed.init_process_group(...) first, "gloo" on CPUs'
+            )
+
+    def begin(self, images: int, step: Tensor) -> int:
+        """How many images all ranks bring to the next batch; raises if they are out of step."""
+        said = self._gather(torch.stack([step.new_tensor(images), step]))  # (rank, 2)
+        counts, steps = (column.tolist() for column in said.unbind(dim=1))
+        if _REFUSED in counts and images != _REFUSED:
+            raise SyncError(
+                f"rank {counts.index(_REFUSED)} refused its batch, so that no rank takes its own. "
+                "Nothing was changed; call all of them again, that one with a better batch"
+            )
+        if len(set(steps)) > 1:
+            raise SyncError(
+                f"the ranks are out of step: they have seen {steps} batches. "
+                "Start all of them from the same state, and call each as often as the others"
+            )
+        if not sum(counts):
+            raise InputError("no rank has an image; expected at least one among all of them")
+        return int(sum(counts))
+
+    def refuse(self, step: Tensor) -> None:
+        """In place of `begin`, where the batch cannot be predicted: the others need not wait."""
+        with contextlib.suppress(SyncError, InputError):  # there is a better error to raise
+            self.begin(_REFUSED, step)
+
+    def agree(self, step: Tensor) -> None:
+        """Returns when every rank has predicted; whatever one cannot keep, none keeps."""
+        self._gather(step)
+
+    def measure(self, inputs: Tensor, correction: int) -> tuple[ChannelStatistics, int]:
+        """Statistics of all ranks' inputs together, and how many values a channel they are."""
+        count, channels = values_per_channel(inputs), inputs.shape[1]
+        if count:
+            mean, variance = (statistic.double() for statistic in measure(inputs))
+        else:  # a rank without images takes part, and counts for nothing
+            mean = variance = inputs.new_zeros(channels, dtype=torch.float64)
+        own = torch.cat([mean.new_tensor([count]), mean, variance * count])
+        counts, means, squares = self._gather(own).split([1, channels, channels], dim=1)
+        total = int(counts.sum())
+        if total - correction < 1:
+            raise InputError(
+                f"the ranks have {total} value a channel together, which has no variance. "
+                "Give 2 or more images, or larger ones"
+            )
+        merged = merge(counts, means, squares, correction)
+        dtype = torch.promote_types(inputs.dtype, torch.float32)
+        return ChannelStatistics(*(statistic.to(dtype) for statistic in merged)), total
+
+    def _gather(self, own: Tensor) -> Tensor:
+        """The same of every rank, (rank, ...); identical to the bit on all of them."""
+        own = own.contiguous()
+        everyone = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
+        try:
+            distributed.all_gather(everyone, own)
+        except RuntimeError as error:
+            raise SyncError(
+                "the other ranks could not be reached: one has left, failed, or is slower than the "
+                "group's timeout. Nothing was changed: save the state, make a new group, and load "
+                f"it there. torch.distributed says: {error}"
+            ) from error
+        return torch.stack(everyone)
+
+
+def merge(counts: Tensor, means: Tensor, squares: Tensor, correction: int) -> ChannelStatistics:
+    """Mean and variance of all parts together, from those of each (Chan 1979).
+
+        mean     = sum of counts * means / total
+        variance = sum of (squares + counts * (means - mean) ** 2) / (total - correction)
+
+    counts: (part, 1). means, squares: (part, channel), the latter summed squared deviations.
+
+    >>> one, two = torch.tensor([[[1.0], [1.0]], [[1.0], [3.0]]], device="cpu")
+    >>> [statistic.item() for statistic in merge(one, two, 0 * one, correction=1)]
+    [2.0, 2.0]
+    """
+    total = counts.sum()
+    mean = (counts * means).sum(dim=0) / total  # (channel,)
+    deviations = squares + counts * (means - mean).square()
+    return ChannelStatistics(mean, deviations.sum(dim=0) / (total - correction))

@@ -1,0 +1,257 @@
+"""sync="torch.distributed": real processes, with gloo, against one process with all the images."""
+
+from __future__ import annotations
+
+import datetime as dt
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from subjects import convolutional, images, on_cpu, same, snapshot
+from torch import Tensor, distributed, nn
+
+from realistic_tta import METHODS, InputError, SettingError, SyncError, adapt, load
+from realistic_tta.normalization.replicas import merge
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+METHODS_THAT_SYNC = ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"]
+Work = Callable[[int], Any]
+
+
+def _rank(rank: int, work: Work, answers: Any, place: str, how: tuple[int, float]) -> None:
+    world, seconds = how
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{place}",
+        rank=rank,
+        world_size=world,
+        timeout=dt.timedelta(seconds=seconds),
+    )
+    try:
+        answers.put((rank, work(rank)))
+    except BaseException:  # noqa: BLE001 - shown by the test
+        answers.put((rank, traceback.format_exc()))
+    answers.close()
+    answers.join_thread()
+    os._exit(0)  # without the group's farewell, for which a rank that has left would be missed
+
+
+def in_ranks(world: int, work: Work, place: Path, seconds: float = 60) -> list[Any]:
+    """What the work returns in each of so many processes of one group."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    ranks = [
+        context.Process(target=_rank, args=(rank, work, answers, str(place), (world, seconds)))
+        for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    found = dict(answers.get(timeout=180) for _ in ranks)
+    for process in ranks:
+        process.join(30)
+    for answer in found.values():
+        assert not (isinstance(answer, str) and "Traceback" in answer), answer
+    return [found[rank] for rank in range(world)]
+
+
+Answer = tuple[list[Tensor], dict[str, Tensor]]
+
+
+def listed(answer: Answer) -> Any:
+    """As plain lists: tensors would be sent as shared memory, which leaves with its process."""
+    outputs, state = answer
+    return [o.tolist() for o in outputs], {name: tensor.tolist() for name, tensor in state.items()}
+
+
+def batches() -> list[Tensor]:
+    return [images(12, seed) for seed in range(3)]
+
+
+def cut(batch: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    return list(torch.split(batch, list(sizes)))
+
+
+SIZES = {"two alike": (6, 6), "two that differ": (11, 1), "an empty one": (7, 0, 5)}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("method", METHODS_THAT_SYNC)
+def test_ranks_equal_one_process_with_all_images(
+    method: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Predictions and statistics within 1e-5; and every rank has the same state, to the bit."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), method, sync="torch.distributed")
+        outputs = [adapted(cut(batch, sizes)[rank]) for batch in batches()]
+        return listed((outputs, snapshot(adapted)))
+
+    found = in_ranks(len(sizes), work, tmp_path / "group")
+    alone = adapt(convolutional(), method)
+    for number, batch in enumerate(batches()):
+        rows = [row for outputs, _ in found for row in outputs[number]]
+        torch.testing.assert_close(torch.tensor(rows), alone(batch), atol=1e-5, rtol=0)
+    states = [state for _, state in found]
+    assert all(state == states[0] for state in states)
+    for name, expected in snapshot(alone).items():
+        kept = torch.tensor(states[0][name], dtype=expected.dtype)
+        torch.testing.assert_close(kept, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_one_value_a_channel_on_each_rank_is_enough(tmp_path: Path) -> None:
+    """A single image of one pixel has no variance; those of two ranks together have one."""
+    with on_cpu():
+        network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+    pair = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.1, 0.9]])
+
+    def work(rank: int) -> Any:
+        adapted = adapt(network, "tema", sync="torch.distributed")
+        return adapted(pair[rank : rank + 1]).tolist()
+
+    found = torch.tensor(in_ranks(2, work, tmp_path / "group"))
+    torch.testing.assert_close(found.flatten(0, 1), adapt(network, "tema")(pair))
+
+
+class Twice(nn.Module):
+    """Uses its BatchNorm twice in one forward, on inputs of different sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with on_cpu():
+            self.norm, self.last = nn.BatchNorm2d(3), nn.Linear(3, 4)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        once = self.norm(batch)
+        again = self.norm(once[:, :, ::2, ::2] + 1)
+        outputs: Tensor = self.last(again.mean(dim=(2, 3)))
+        return outputs
+
+
+def test_a_layer_used_twice_is_pooled_over_uses_and_ranks(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        adapted = adapt(Twice(), "tema", sync="torch.distributed")
+        outputs = [adapted(cut(batch, (9, 3))[rank]) for batch in batches()]
+        return listed((outputs, snapshot(adapted)))
+
+    found = in_ranks(2, work, tmp_path / "group")
+    alone = adapt(Twice(), "tema")
+    for number, batch in enumerate(batches()):
+        rows = [row for outputs, _ in found for row in outputs[number]]
+        torch.testing.assert_close(torch.tensor(rows), alone(batch), atol=1e-5, rtol=0)
+
+
+def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -> None:
+    """The others need not wait for the timeout; nothing is changed anywhere."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted(images(3, seed=rank))
+        before, bad = snapshot(adapted), images(3) * (float("nan") if rank else 1.0)
+        with pytest.raises(InputError if rank else SyncError, match="NaN" if rank else "rank 1"):
+            adapted(bad)
+        unchanged = same(before, snapshot(adapted))
+        adapted(images(3, seed=rank))
+        return unchanged, int(adapted.step)
+
+    assert in_ranks(2, work, tmp_path / "group") == [(True, 2)] * 2
+
+
+def test_all_ranks_empty_is_refused_on_all(tmp_path: Path) -> None:
+    def work(_: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        before = snapshot(adapted)
+        with pytest.raises(InputError, match="no rank has an image"):
+            adapted(torch.empty(0, 3, 12, 12))
+        return same(before, snapshot(adapted))
+
+    assert in_ranks(2, work, tmp_path / "group") == [True, True]
+
+
+def test_ranks_out_of_step_are_told(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted.step.fill_(rank)
+        with pytest.raises(SyncError, match=r"out of step.*\[0, 1\]"):
+            adapted(images(2))
+        return int(adapted.step)
+
+    assert in_ranks(2, work, tmp_path / "group") == [0, 1]
+
+
+@pytest.mark.parametrize("layers_before_leaving", [0, 2])
+def test_a_rank_that_leaves_is_an_error_and_changes_nothing(
+    layers_before_leaving: int, tmp_path: Path
+) -> None:
+    """Between two batches or in the middle of one; the state can be saved, and goes on alone."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted(images(3, seed=rank))
+        if rank:
+            if layers_before_leaving:
+                # the layer behind so many BatchNorms fails on this rank alone
+                adapted.network.get_submodule("6").register_forward_pre_hook(lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    adapted(images(2))
+            return True
+        before = snapshot(adapted)
+        with pytest.raises(SyncError, match="one has left, failed"):
+            adapted(images(2))
+        adapted.save(tmp_path / "state")
+        alone = load(tmp_path / "state", convolutional())
+        alone(images(2))
+        return same(before, snapshot(adapted)) and int(alone.step) == 2
+
+    assert in_ranks(2, work, tmp_path / "group", seconds=4) == [True, True]
+
+
+def test_ranks_go_on_from_one_file(tmp_path: Path) -> None:
+    """A state saved by one process is loaded by all; the file knows nothing of ranks."""
+    first = adapt(convolutional(), "rectified_tema")
+    first(images(5))
+    first.save(tmp_path / "state")
+
+    def work(rank: int) -> Any:
+        adapted = load(tmp_path / "state", convolutional(), sync="torch.distributed")
+        return adapted(cut(images(12), (4, 8))[rank]).tolist()
+
+    found = torch.tensor([row for rows in in_ranks(2, work, tmp_path / "g") for row in rows])
+    torch.testing.assert_close(found, first(images(12)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in METHODS_THAT_SYNC])
+def test_other_methods_refuse(method: str, tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        with pytest.raises(SettingError, match=f"{method} cannot be shared"):
+            adapt(convolutional(), method, sync="torch.distributed")
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_without_a_group_or_with_another_word_it_is_told() -> None:
+    with pytest.raises(SettingError, match="init_process_group"):
+        adapt(convolutional(), "tema", sync="torch.distributed")
+    with pytest.raises(SettingError, match="expected"):
+        adapt(convolutional(), "tema", sync="horovod")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("correction", [0, 1])
+def test_merged_statistics_are_those_of_all_values(correction: int) -> None:
+    """Far from zero, in uneven parts, one of them empty: as NumPy over everything."""
+    values = np.random.default_rng(0).normal(1000, 3, (23, 4))
+    parts = np.split(values, [4, 4, 22])
+    counts = torch.tensor([[len(part)] for part in parts], dtype=torch.float64)
+    means = [part.mean(axis=0) if len(part) else np.zeros(4) for part in parts]
+    squares = [((part - mean) ** 2).sum(axis=0) for part, mean in zip(parts, means, strict=True)]
+    found = merge(
+        counts, torch.tensor(np.array(means)), torch.tensor(np.array(squares)), correction
+    )
+    np.testing.assert_allclose(found.mean, values.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, values.var(axis=0, ddof=correction), rtol=1e-12)
