@@ -45,7 +45,9 @@ def main() -> None:
     plain = 0.0
     for name, call in CALLS.items():
         timer = Timer("call(images)", SETUP.format(call=call))
-        found = timer.collect_callgrind(number=arguments.batches, collect_baseline=False)
+        found = timer.collect_callgrind(
+            number=arguments.batches, repeats=None, collect_baseline=False, retain_out_file=False
+        )
         each = found.counts() / arguments.batches
         plain = plain or each
         print(f"{name:26}{each / 1e6:9.2f} million{each / plain:8.2f}", flush=True)
