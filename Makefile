@@ -27,6 +27,8 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
+	mkdir -p build
+	$(BIN)/python benchmarks/targets.py --compiled --json build/cost.json
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/runner.py
 
