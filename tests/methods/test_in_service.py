@@ -377,15 +377,15 @@ class Operations(TorchDispatchMode):
 
 
 def test_keeping_a_record_costs_a_handful_of_operations() -> None:
-    """Of several hundred that one image costs on a ResNet-20; nothing is worked out until asked."""
+    """Of over a hundred that one image costs on a ResNet-20; the rest is done when asked for."""
     adapted, batch = adapt(residual(), "tema"), images(1, side=32)
     adapted(batch)
     with Operations() as alone:
         adapted.forward(batch)
     with Operations() as recorded:
         adapted(batch)
-    assert recorded.count - alone.count <= 8
-    assert (recorded.count - alone.count) / alone.count < 0.05
+    assert recorded.count - alone.count <= 3
+    assert (recorded.count - alone.count) / alone.count < 0.03
 
 
 def test_a_callback_may_use_the_network() -> None:

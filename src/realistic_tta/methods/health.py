@@ -69,8 +69,12 @@ class RecentPredictions:
             with torch.inference_mode(mode=False):  # written to in either mode later
                 self.ring = logits.new_empty(RECENT, logits.shape[1])
             self.seen = 0
-        for places, rows in NewRows(self.ring, self.seen, logits).copies_into(self.ring):
-            places.copy_(rows)
+        start = self.seen % RECENT
+        if start + len(logits) <= RECENT:  # nearly always, and two operations instead of six
+            self.ring[start : start + len(logits)].copy_(logits)
+        else:
+            for places, rows in NewRows(self.ring, self.seen, logits).copies_into(self.ring):
+                places.copy_(rows)
         self.seen += len(logits)
 
     def forget(self) -> None:
