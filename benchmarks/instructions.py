@@ -39,12 +39,13 @@ CALLS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--of", default="/".join(CALLS), help="names with a slash between")
     arguments = parser.parse_args()
     folder = str(Path(sys.executable).parent)  # torch starts whatever "python" there is
     os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
     plain = 0.0
-    for name, call in CALLS.items():
-        timer = Timer("call(images)", SETUP.format(call=call))
+    for name in arguments.of.split("/"):
+        timer = Timer("call(images)", SETUP.format(call=CALLS[name]))
         found = timer.collect_callgrind(
             number=arguments.batches, repeats=None, collect_baseline=False, retain_out_file=False
         )
