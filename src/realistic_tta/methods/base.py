@@ -116,8 +116,8 @@ class AdaptedNetwork(InService, ABC):
             error.add_note(message)
             raise
 
-    def remember(self, *, batches: int = 1, **values: Tensor | NewRows) -> None:
-        """Stores new values of the named buffers and counts the batch: all of it, or nothing.
+    def remember(self, batches: int = 1, /, **values: Tensor | NewRows) -> None:
+        """Stores new values of the named buffers and counts the batches: all of it, or nothing.
 
         One call into torch, so that no interrupt falls between two of the copies.
         """

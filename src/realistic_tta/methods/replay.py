@@ -75,14 +75,20 @@ def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
         return f"{adapted.name} is none of {_names()}"
     if isinstance(adapted, RectifiedTema) and adapted.settings.second_pass != "always":  # noqa: S105
         return "a second pass that is taken when needed is decided batch by batch"
-    for name, module in adapted.network.named_modules():
-        if is_batch_norm(module):
-            kind = type(module).__name__
-            if module.running_mean is None:
-                return f'layer "{name}" ({kind}) has no source statistics'
-            if isinstance(adapted, BatchNormMethod) and type(module) not in _PLAIN:
-                return f'layer "{name}" ({kind}) does more than normalise'
+    for name, layer in _batch_norms(adapted).items():
+        kind = type(layer).__name__
+        if layer.running_mean is None:
+            return f'layer "{name}" ({kind}) has no source statistics'
+        if isinstance(adapted, BatchNormMethod) and type(layer) not in _PLAIN:
+            return f'layer "{name}" ({kind}) does more than normalise'
     return _why_not_together(adapted, images)
+
+
+def _batch_norms(adapted: AdaptedNetwork) -> dict[str, nn.Module]:
+    """The network's own, by name."""
+    if isinstance(adapted, BatchNormMethod):
+        return {layer.name: layer.layer for layer in adapted.layers}
+    return {name: each for name, each in adapted.network.named_modules() if is_batch_norm(each)}
 
 
 def _why_not_together(adapted: AdaptedNetwork, images: Tensor) -> str | None:
@@ -112,7 +118,7 @@ def _why_not_together(adapted: AdaptedNetwork, images: Tensor) -> str | None:
 
 def _source(adapted: Source, batch: Batch, sizes: Sequence[int]) -> Replayed:
     outputs = adapted.run(batch)
-    adapted.remember(batches=len(sizes))
+    adapted.remember(len(sizes))
     return Replayed(outputs, 0)
 
 
@@ -224,7 +230,7 @@ def _remember(
 ) -> None:
     """The state after the last batch."""
     adapted.remember(
-        batches=len(target.mean),
+        len(target.mean),
         target_mean=target.mean[-1],
         target_variance=target.variance[-1],
         source_weight=source_weight,
