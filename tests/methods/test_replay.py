@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from realistic_tta import METHODS, adapt
 from realistic_tta.errors import InputError, NetworkError
 from realistic_tta.methods.base import AdaptedNetwork
-from realistic_tta.methods.replay import REPLAYS, replay, why_not
+from realistic_tta.methods.replay import REPLAYS, replay
+from realistic_tta.methods.replayable import why_not
 from realistic_tta.networks.checkpoints import load_network
 
 VARIANTS: dict[str, dict[str, Any]] = {

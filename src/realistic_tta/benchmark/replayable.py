@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from realistic_tta.methods.replay import why_not
+from realistic_tta.methods.replayable import why_not
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 

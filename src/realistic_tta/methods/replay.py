@@ -2,20 +2,19 @@
 
 The methods that do not train need of the past only a moving average in each layer, and that can be
 had for all batches at once (statistics/batch_by_batch.py). State and predictions after a replay are
-those of the calls it stands for, up to the rounding of larger tensors. benchmark/runner.py uses it.
+those of the calls it stands for, up to the rounding of larger tensors. replayable.py says where it
+can be had; benchmark/replay.py uses it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from realistic_tta.errors import InputError, NetworkError
-from realistic_tta.normalization.network import is_batch_norm
 from realistic_tta.normalization.replay_rules import (
     EachAverage,
     EachBatch,
@@ -42,7 +41,6 @@ from .rectified_tema import RectifiedTema
 from .source import Source
 
 STANDS_STILL = 1e-6  # a change of the prior, which goes from 0 to 0.5
-_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Replayed(NamedTuple):
@@ -55,65 +53,16 @@ class Replayed(NamedTuple):
 def replay(adapted: AdaptedNetwork, images: Tensor, sizes: Sequence[int]) -> Replayed:
     """Predicts the images as batches of these sizes, one after another, in one forward.
 
-    Raises for a network or method that `why_not` refuses; the state is then as it was.
+    Only for what `why_not` has nothing against; not all that it tries is checked again here. After
+    an error the state is as it was.
     """
     if sum(sizes) != len(images) or min(sizes, default=0) < 1:
         raise InputError(f"batches of {list(sizes)} images; expected {len(images)} in all")
     if type(adapted) not in REPLAYS:
-        raise NetworkError(f"{adapted.name} cannot be replayed; expected one of {_names()}")
+        raise NetworkError(f"{adapted.name} cannot be replayed; expected one of {names()}")
     batch = Batch.of(adapted.network, (images,), {})
     with torch.no_grad():
         return REPLAYS[type(adapted)](adapted, batch, sizes)
-
-
-def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
-    """Why this method on this network must be run batch by batch; None if it can be replayed.
-
-    images: two or more to try the network with. They teach the method nothing.
-    """
-    if type(adapted) not in REPLAYS:
-        return f"{adapted.name} is none of {_names()}"
-    if isinstance(adapted, RectifiedTema) and adapted.settings.second_pass != "always":  # noqa: S105
-        return "a second pass that is taken when needed is decided batch by batch"
-    for name, layer in _batch_norms(adapted).items():
-        kind = type(layer).__name__
-        if layer.running_mean is None:
-            return f'layer "{name}" ({kind}) has no source statistics'
-        if isinstance(adapted, BatchNormMethod) and type(layer) not in _PLAIN:
-            return f'layer "{name}" ({kind}) does more than normalise'
-    return _why_not_together(adapted, images)
-
-
-def _batch_norms(adapted: AdaptedNetwork) -> dict[str, nn.Module]:
-    """The network's own, by name."""
-    if isinstance(adapted, BatchNormMethod):
-        return {layer.name: layer.layer for layer in adapted.layers}
-    return {name: each for name, each in adapted.network.named_modules() if is_batch_norm(each)}
-
-
-def _why_not_together(adapted: AdaptedNetwork, images: Tensor) -> str | None:
-    """Tries whether the network treats images one by one, and meets every layer once."""
-    layers = adapted.layers if isinstance(adapted, BatchNormMethod) else []
-    uses = Counter({layer.name: 0 for layer in layers})
-    hooks = [
-        layer.register_forward_hook(lambda layer, *_: uses.update([layer.name])) for layer in layers
-    ]
-    try:
-        with torch.no_grad():
-            together = adapted.network(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for name, count in uses.items():
-        if count != 1:
-            return f'layer "{name}" is used {count} times in one pass'
-    if not isinstance(together, Tensor) or len(together) != len(images):
-        return "the network does not return one row of numbers an image"
-    with torch.no_grad():
-        alone = torch.cat([adapted.network(image) for image in images.split(1)])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4):
-        return "the network's output for an image depends on the images beside it"
-    return None
 
 
 def _source(adapted: Source, batch: Batch, sizes: Sequence[int]) -> Replayed:
@@ -199,7 +148,8 @@ REPLAYS: dict[type[AdaptedNetwork], Callable[[Any, Batch, Sequence[int]], Replay
 }
 
 
-def _names() -> str:
+def names() -> str:
+    """Of the methods that can be replayed."""
     return ", ".join(method.name for method in REPLAYS)
 
 
