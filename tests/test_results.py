@@ -223,6 +223,7 @@ def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None
         ("parts", [[1, 5, 8, 2]]),
         ("course", [[1, "x"]]),
         ("method", "\ud800"),
+        ("replay", 1),
     ],
 )
 def test_a_record_with_a_value_that_cannot_be_is_refused(name: str, value: object) -> None:

@@ -69,6 +69,7 @@ class Record:
     seconds: float | None = None
     method_seconds: float | None = None
     cost: float | None = None
+    replay: bool = False
     peak_memory: float | None = None
     resumed: int = 0
     finished: str = ""

@@ -41,6 +41,7 @@ def is_number(value: object) -> bool:
 
 
 KINDS: dict[str, Callable[[object], bool]] = {  # by the annotation of a field
+    "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),
     "int": is_whole,
     "dict[str, Any]": lambda value: isinstance(value, dict),

@@ -25,11 +25,13 @@ from realistic_tta.results import Record, Results
 from realistic_tta.streams.manifest import manifest, short_hash
 from realistic_tta.streams.orderings import Part
 from realistic_tta.streams.settings import StreamPlan
+from realistic_tta.streams.stream import StreamBatch
 from realistic_tta.traces import trace_file, write_trace
 
 from .data import find_data, open_stream
 from .experiment import Experiment
 from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
+from .replay import TOGETHER, chunks, see_together
 from .tally import Tally
 from .traces import finished_trace, trace_point
 from .unfinished import restore, save, state_file
@@ -45,6 +47,7 @@ class Job:
     stream: str
     network_checksum: str
     traces: bool = False  # whether the layers are watched; the figures are the same
+    replay: bool = False  # whether small batches share a forward; so are they
 
     @property
     def key(self) -> str:
@@ -84,7 +87,8 @@ def evaluate(
 ) -> Record:
     """Runs the experiment, or the rest of it.
 
-    folder: where generated images are and the state is saved. report: called after every batch.
+    folder: where generated images are and the state is saved. report: called after every batch,
+    or, in a replay, after every few.
     """
     experiment, device = job.experiment, best_device()
     network = load_network(experiment.network).to(device)
@@ -96,20 +100,15 @@ def evaluate(
     )
     forget_peak_memory()
     last_saved = mark = time.perf_counter()
-    for batch in stream.batches(experiment.batch_size, start=tally.batches):
-        if batch.reset:
+    batches = stream.batches(experiment.batch_size, start=tally.batches)
+    for chunk in chunks(batches, TOGETHER if job.replay else 0):
+        if chunk[0].reset:
             adapted.reset()
-        images = batch.images.to(device)
-        outputs, method_seconds = timed(adapted, images)
-        tally.see(batch.parts, batch.labels, outputs)
-        tally.method_seconds += method_seconds
-        if tally.trace is not None and tally.is_at_point():
-            tally.settle()
-            tally.trace.append(trace_point(adapted, tally.course[-1][0]))
-        plain_seconds = 0.0
-        if tally.is_timed(batch.number):
-            plain_seconds = timed(network, images)[1]
-            tally.timed.append((method_seconds, plain_seconds))
+        if len(chunk) == 1:
+            plain_seconds = _see(adapted, network, chunk[0], tally)
+        else:
+            plain_seconds = 0.0
+            see_together(adapted, chunk, tally)
         report(tally)
         now = time.perf_counter()
         tally.seconds += now - mark - plain_seconds  # the plain network is not part of the run
@@ -121,6 +120,22 @@ def evaluate(
     if tally.trace is not None:  # before the record: one that is done has its trace
         write_trace(finished_trace(job.key, adapted, tally), folder)
     return finished(job, tally, stream.parts, device)
+
+
+def _see(adapted: AdaptedNetwork, network: nn.Module, batch: StreamBatch, tally: Tally) -> float:
+    """One batch, counted and, if its turn has come, timed; the seconds of the plain network."""
+    images = batch.images.to(adapted.step.device)
+    outputs, method_seconds = timed(adapted, images)
+    tally.see(batch.parts, batch.labels, outputs)
+    tally.method_seconds += method_seconds
+    if tally.trace is not None and tally.is_at_point():
+        tally.settle()
+        tally.trace.append(trace_point(adapted, tally.course[-1][0]))
+    if not tally.is_timed(batch.number):
+        return 0.0
+    plain_seconds = timed(network, images)[1]
+    tally.timed.append((method_seconds, plain_seconds))
+    return plain_seconds
 
 
 def timed(network: nn.Module, images: Tensor) -> tuple[Tensor, float]:
@@ -160,7 +175,8 @@ def finished(job: Job, tally: Tally, parts: tuple[Part, ...], device: torch.devi
         course=tuple(tally.course),
         seconds=tally.seconds,
         method_seconds=tally.method_seconds,
-        cost=tally.cost(),
+        cost=None if tally.replayed else tally.cost(),
+        replay=tally.replayed > 0,
         peak_memory=peak_memory(),
         resumed=tally.resumed,
         device=device_name(device),

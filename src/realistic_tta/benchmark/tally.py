@@ -44,6 +44,7 @@ class Tally:
     method_seconds: float = 0.0
     timed: list[tuple[float, float]] = field(default_factory=list)
     trace: list[Point] | None = None
+    replayed: int = 0  # batches that shared a forward with others
     resumed: int = 0
 
     def __post_init__(self) -> None:

@@ -30,6 +30,9 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--traces", action="store_true", help="keep what the layers did, for `rtta plot`"
     )
+    command.add_argument(
+        "--replay", action="store_true", help="small batches share a forward where they can"
+    )
     command.add_argument("--dry-run", action="store_true", help="list what would run, and how long")
     where = command.add_argument_group("where to run it")
     where.add_argument(
@@ -93,7 +96,8 @@ def _run(
 
     results = Results(arguments.out)
     _prepare(experiments, arguments)
-    costs = longest_first(make_jobs(experiments, arguments.out, traces=arguments.traces))
+    jobs = make_jobs(experiments, arguments.out, traces=arguments.traces)
+    costs = longest_first(_replayed(jobs, arguments.out) if arguments.replay else jobs)
     jobs = list(costs)
     done = [results.get(job.key) for job in jobs if is_done(job, results)]
     _tell_exchanged(jobs, results)
@@ -168,6 +172,16 @@ def _prepare(experiments: Sequence[Experiment], arguments: argparse.Namespace) -
 
     for data, plan in dict.fromkeys((each.data, each.plan) for each in experiments):
         prepare(data, plan, arguments.out, arguments.workers, tell)
+
+
+def _replayed(jobs: Sequence[Job], out: Path) -> list[Job]:
+    """The jobs, replayed where they can be; says which are not, and why."""
+    from realistic_tta.benchmark.replayable import with_replay
+
+    found, reasons = with_replay(jobs, out)
+    for reason, count in reasons.items():
+        print(f"{count} of {len(jobs)} experiments are run batch by batch: {reason}")
+    return found
 
 
 def _tell_exchanged(jobs: Sequence[Job], results: Results) -> None:

@@ -116,12 +116,12 @@ class AdaptedNetwork(InService, ABC):
             error.add_note(message)
             raise
 
-    def remember(self, **values: Tensor | NewRows) -> None:
-        """Stores new values of the named buffers and counts the batch: all of it, or nothing.
+    def remember(self, batches: int = 1, /, **values: Tensor | NewRows) -> None:
+        """Stores new values of the named buffers and counts the batches: all of it, or nothing.
 
         One call into torch, so that no interrupt falls between two of the copies.
         """
-        copies = [(self.step, self.step + 1)]
+        copies = [(self.step, self.step + batches)]
         for name, value in values.items():
             buffer = self.get_buffer(name)
             copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]

@@ -118,8 +118,24 @@ def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Ten
         dtype = torch.float32 if dtype.itemsize < torch.float32.itemsize else dtype
         mean, variance = mean.to(dtype), variance.to(dtype)
         weight, bias = _cast(weight, dtype), _cast(bias, dtype)
+    if mean.ndim == 2:  # of each image (replay_rules.py)
+        return _normalize_each(inputs, (weight, bias), ChannelStatistics(mean, variance), layer.eps)
     # Not functional.batch_norm, which first asks whether a training had values enough.
     return torch.batch_norm(inputs, weight, bias, mean, variance, *_NO_TRAINING, layer.eps, _CUDNN)
+
+
+def _normalize_each(
+    inputs: Tensor,
+    affine: tuple[Tensor | None, Tensor | None],
+    statistics: ChannelStatistics,
+    eps: float,
+) -> Tensor:
+    """Eq. 1 with statistics of each image, (image, channel): as one image of very many channels."""
+    flat = inputs.reshape(1, -1, *inputs.shape[2:])  # (1, image * channel, ...)
+    weight, bias = (None if each is None else each.repeat(len(inputs)) for each in affine)
+    mean, variance = (each.flatten() for each in statistics)
+    outputs = torch.batch_norm(flat, weight, bias, mean, variance, *_NO_TRAINING, eps, _CUDNN)
+    return outputs.view(inputs.shape)
 
 
 def _train(layer: Any, inputs: Tensor, rule: TrainingStatistics) -> Tensor:
