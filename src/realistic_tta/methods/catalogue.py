@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from .cotta import Cotta
 from .eta import Eta
 from .lame import Lame
 from .momentum_settings import count_classes
+from .realistic import Realistic
 from .rectified_tema import RectifiedTema
 from .sar import Sar
 from .source import Source
@@ -31,6 +33,7 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "adapt_bn": AdaptBN,
     "tema": Tema,
     "rectified_tema": RectifiedTema,
+    "realistic": Realistic,
     "lame": Lame,
     "tent": Tent,
     "eta": Eta,
@@ -56,7 +59,8 @@ def adapt(
 
     Args:
         network: any trained network with BatchNorm layers. It is copied, not changed.
-        method: a name from the catalogue; "rectified_tema" is the paper's method.
+        method: a name from the catalogue; "rectified_tema" is the paper's method, "realistic" this
+            library's own.
         classes: how many classes it tells apart; by default the outputs of its last Linear layer.
         source_batch_size: batch size of its training (128 on CIFAR, 256 on ImageNet).
         momentum: weight of the current batch in the moving average; "auto" follows from the class
@@ -84,13 +88,8 @@ def adapt(
     for name in settings:
         if name not in taken:
             raise SettingError(f"{method}: {unknown('setting', name, taken)}")
-    if "classes" in taken:
-        settings["classes"] = classes
-    if "momentum" in taken:
-        if classes is None and momentum == "auto":
-            settings["classes"] = count_classes(network)
-        settings |= {"source_batch_size": source_batch_size, "momentum": momentum}
-    elif momentum != "auto":
+    settings |= _diversity_settings(network, taken, classes, source_batch_size, momentum)
+    if momentum != "auto" and "momentum" not in taken:
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
     with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
         adapted = chosen(network, chosen.settings_type(**settings))
@@ -127,6 +126,20 @@ def _chosen(network: nn.Module, method: str) -> type[AdaptedNetwork]:
     if method not in METHODS:
         raise SettingError(unknown("method", str(method), METHODS))
     return METHODS[method]
+
+
+def _diversity_settings(
+    network: nn.Module,
+    taken: Container[str],
+    classes: int | None,
+    source_batch_size: int,
+    momentum: float | Literal["auto"],
+) -> dict[str, Any]:
+    """Those of `adapt`'s own arguments that the method takes, the classes counted if need be."""
+    if classes is None and momentum == "auto" and "source_batch_size" in taken:
+        classes = count_classes(network)
+    given = {"classes": classes, "source_batch_size": source_batch_size, "momentum": momentum}
+    return {name: value for name, value in given.items() if name in taken}
 
 
 def preset_settings(method: str, name: str | None) -> dict[str, Any]:

@@ -1,0 +1,251 @@
+"""The library's own method: memories of several lengths and the source, each as far as it is sure.
+
+It goes on from the paper's: one pass, the same at every batch size, from the first image on, where
+labels come in runs, and where nothing has shifted. docs/beyond.md says why each piece is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from realistic_tta.errors import NetworkError
+from realistic_tta.normalization.remembered_statistics import (
+    BatchVariances,
+    Known,
+    RememberedStatistics,
+    Shares,
+)
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.image_moments import moment_scale, to_moments
+from realistic_tta.statistics.memories import (
+    Weights,
+    add_images,
+    class_concentration,
+    class_shares,
+    decays,
+    steady,
+)
+from realistic_tta.statistics.rectification import VARIANCE_FLOOR
+
+from .batch import Batch
+from .batch_norm_method import BatchNormMethod, reached
+from .checks import check_count, check_number
+from .outputs import find_logits
+
+SPREAD_START = 0.1  # of a Gaussian's, until two images have been seen
+
+
+@dataclass(frozen=True)
+class RealisticSettings:
+    """classes: how many the network tells apart. source_batch_size: of its training.
+
+    noise: how many times the expected noise counts as chance. tolerance: how far from what is
+    known counts as no shift, as a part of the source's variance: 0.01 is a tenth of a deviation.
+    The rest are the pieces, each of which can be left out:
+    total_variance: what images differ by counts, not only what batches hold.
+    warm_start: the plain mean at first, rather than an average that begins at the source.
+    several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
+    lean_on_source: the source counts as far as noise explains the distance from it.
+    class_balance: a memory of few predicted classes is worth few images.
+    """
+
+    classes: int | None = None
+    source_batch_size: int = 128
+    noise: float = 2.0  # James and Stein 1961: below 2 no worse than not leaning at all
+    tolerance: float = 0.01  # docs/beyond.md, on validation corruptions
+    total_variance: bool = True
+    warm_start: bool = True
+    several_memories: bool = True
+    lean_on_source: bool = True
+    class_balance: bool = True
+
+    def __post_init__(self) -> None:
+        check_count("source_batch_size", self.source_batch_size)
+        if self.classes is not None:
+            check_count("classes", self.classes)
+        check_number("noise", self.noise, low=0)
+        check_number("tolerance", self.tolerance, low=0)
+
+    @property
+    def scopes(self) -> tuple[float, ...]:
+        """How many images each memory reaches back, the longest first.
+
+        The middle one is where Eq. 5 has its optimum if momentum is not held to a grid.
+        """
+        multiples = (8.0, 1.0, 1 / 8) if self.several_memories else (1.0,)
+        return tuple(max(multiple * self.source_batch_size, 2.0) for multiple in multiples)
+
+
+class Realistic(BatchNormMethod):
+    """Statistics from memories of several lengths and the source, in one pass.
+
+    Buffers besides those that every such method has:
+    memories: moments about the source's mean, (memory, 2, all channels), the longest first.
+    spread: variance of the moments from image to image, (2, all channels).
+    weight, squares: of the images in each memory, (layer, memory).
+    spread_weight: of the images that the spread was measured from, (layer,).
+    class_shares: of the predicted classes in each memory, (memory, class).
+    class_weight: of the images in them, (memory,).
+    """
+
+    name = "realistic"
+    settings_type = RealisticSettings
+    settings: RealisticSettings
+    memories: Tensor
+    spread: Tensor
+    weight: Tensor
+    squares: Tensor
+    spread_weight: Tensor
+    class_shares: Tensor
+    class_weight: Tensor
+    decay: Tensor
+    scale: Tensor
+
+    def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
+        super().__init__(network, settings)
+        decay = decays(settings.scopes, self.source_mean)  # (memory,)
+        scale = moment_scale(self.source_variance, VARIANCE_FLOOR)  # (2, all channels)
+        self.register_buffer("decay", decay, persistent=False)
+        self.register_buffer("scale", scale, persistent=False)
+        for name, value in self._start().items():
+            self.register_buffer(name, value)
+
+    @property
+    def used(self) -> ChannelStatistics:
+        """Statistics that the last batch was normalised with: the source is in them already."""
+        return self.target
+
+    def start(self) -> ChannelStatistics:
+        """The source's."""
+        return self.source
+
+    def predict(self, batch: Batch) -> Any:
+        """Weigh the batch's images; measure and predict in one pass; remember."""
+        weights, share = add_images(Weights(self.weight, self.squares), self.decay, batch.size)
+        spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
+        rules = self._rules(weights, share, spread_share)
+        outputs = self.run_with(batch, rules)
+        target = self.measured(rules)
+        self.remember(
+            target_mean=target.mean,
+            target_variance=target.variance,
+            memories=torch.cat([rule.memories for rule in rules], dim=-1),
+            spread=torch.cat([rule.spread for rule in rules], dim=-1),
+            **self._reached(rules, weights, spread_weight),
+            **self._classes_after(outputs, batch),
+        )
+        return outputs
+
+    def reset(self) -> None:
+        """Forgets everything seen, in every memory."""
+        super().reset()
+        for name, value in self._start().items():
+            self.get_buffer(name).copy_(value)
+
+    def _start(self) -> dict[str, Tensor]:
+        """All memories before the first batch: at the source, and empty for a warm start."""
+        scopes, layers = self.settings.scopes, len(self.layers)
+        moments = to_moments(self.source, self.source_mean)  # (2, all channels)
+        empty = self.source_mean.new_zeros(len(scopes))
+        weights = Weights(empty, empty) if self.settings.warm_start else steady(self.decay)
+        return {
+            "memories": moments.repeat(len(scopes), 1, 1),
+            "spread": SPREAD_START / self.scale,
+            "weight": weights.total.repeat(layers, 1),
+            "squares": weights.squares.repeat(layers, 1),
+            "spread_weight": empty.new_zeros(layers),
+            "class_shares": empty.new_zeros(len(scopes), self.settings.classes or 1),
+            "class_weight": empty.clone(),
+        }
+
+    def _rules(
+        self, weights: Weights, share: Tensor, spread_share: Tensor
+    ) -> list[RememberedStatistics]:
+        """One a layer."""
+        kind = RememberedStatistics if self.settings.total_variance else BatchVariances
+        images = weights.images  # (layer, memory)
+        correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
+        uncertainty = self.settings.noise * self._uncertainty(images)
+        shares = zip(share[:, :, None, None], spread_share, correction, uncertainty, strict=True)
+        tolerance = self.settings.tolerance
+        return [
+            kind(known, Shares(*each, tolerance))
+            for known, each in zip(self._known(), shares, strict=True)
+        ]
+
+    def _known(self) -> list[Known]:
+        """What is known of each layer; views, not copies."""
+        source = to_moments(self.source, self.source_mean)
+        flat = (self.source_mean, self.scale, source, self.memories, self.spread)
+        by_layer = zip(*(tensor.split(self.sizes, dim=-1) for tensor in flat), strict=True)
+        known = [Known(*each) for each in by_layer]
+        if self.settings.lean_on_source:
+            return known
+        return [each._replace(source=None) for each in known]
+
+    def _uncertainty(self, images: Tensor) -> Tensor:
+        """Variance of a memory's mean as a part of the spread: one over its independent images.
+
+        Images of few classes are not independent; the classes are those of the predictions before
+        this batch. images: (layer, memory).
+        """
+        if not self.settings.class_balance:
+            return 1 / images
+        return torch.maximum(1 / images, class_concentration(self.class_shares))
+
+    def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Weight of the images behind the spread, and this batch's share; one image has none."""
+        weights = Weights(self.spread_weight, self.spread_weight)
+        after, share = add_images(weights, self.decay[0], batch.size)
+        several = images > 1.5  # (layer,)
+        return (
+            torch.where(several, after.total, self.spread_weight),
+            torch.where(several, share, 0.0),
+        )
+
+    def _reached(
+        self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
+    ) -> dict[str, Tensor]:
+        """What is noted of each layer: the new where the batch came by, the old elsewhere."""
+        layers = reached(rules)
+        source_weights = [r.source_weight for r in rules if r.source_weight is not None]
+        found = {
+            "weight": weights.total,
+            "squares": weights.squares,
+            "spread_weight": spread_weight,
+        }
+        after = {name: self.get_buffer(name).clone() for name in (*found, "source_weight")}
+        for name, new in found.items():
+            after[name][layers] = new[layers]
+        if source_weights:
+            after["source_weight"][layers] = torch.stack(source_weights).clamp_max(_BELOW_ONE)
+        return after
+
+    def _classes_after(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """The shares of the predicted classes with this batch's; nothing if there are no logits."""
+        shares = self._predicted(outputs, batch) if self.settings.class_balance else None
+        if shares is None:
+            return {}
+        before = Weights(self.class_weight, self.class_weight)
+        weights, share = add_images(before, self.decay, batch.size)
+        after = torch.lerp(self.class_shares, shares.to(self.class_shares), share[:, None])
+        return {"class_shares": after, "class_weight": weights.total}
+
+    def _predicted(self, outputs: Any, batch: Batch) -> Tensor | None:
+        """Shares of the predicted classes, (class,); None for a network that returns no logits."""
+        try:
+            logits = find_logits(outputs)
+        except NetworkError:
+            return None
+        classes = self.class_shares.shape[1]
+        if logits.shape != (batch.size, classes):
+            return None
+        return class_shares(logits, classes)
+
+
+_BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

@@ -1,0 +1,89 @@
+"""Averages over the last so many images: what an image weighs in them, how many they are worth.
+
+Images are counted, not batches: ten batches of one image and one batch of ten leave the past with
+the same weight. Used by methods/realistic.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .momentum import THRESHOLD
+
+
+def decays(scopes: Sequence[float], like: Tensor) -> Tensor:
+    """What an image's weight is multiplied by with each image after it, (memory,).
+
+        decay = 0.1 ** (1 / scope)
+
+    so that it weighs more than a tenth of the newest for `scope` images: Proposition 2's expanded
+    scope, for any number of images rather than for batches of one size.
+
+    >>> decays([1, 2], torch.zeros(1, device="cpu")).square().tolist()
+    [0.009999999776482582, 0.10000000149011612]
+    """
+    return like.new_tensor([THRESHOLD ** (1 / scope) for scope in scopes])
+
+
+class Weights(NamedTuple):
+    """Sum of the images' weights in a memory, and of their squares; any shape (..., memory)."""
+
+    total: Tensor
+    squares: Tensor
+
+    @property
+    def images(self) -> Tensor:
+        """How many equally weighted images would give a mean as exact: Kish's effective number."""
+        return self.total.square() / self.squares
+
+
+def steady(decay: Tensor) -> Weights:
+    """The weights after endlessly many images that came one by one."""
+    return Weights(1 / (1 - decay), 1 / (1 - decay.square()))
+
+
+def add_images(weights: Weights, decay: Tensor, images: int) -> tuple[Weights, Tensor]:
+    """The weights after a batch, and the share that the batch has in the average.
+
+        total = decay ** images * total + added
+        share = added / total                       added = 1 + decay + ... + decay ** (images - 1)
+
+    Inside a batch all images weigh the same. From empty weights the first share is 1 and the
+    average is the plain mean while the decay is not yet felt: the warm start.
+
+    >>> none, half = torch.zeros(1, device="cpu"), torch.full((1,), 0.5, device="cpu")
+    >>> weights, share = add_images(Weights(none, none), half, images=1)
+    >>> share.item(), add_images(weights, half, images=1)[1].item()
+    (1.0, 0.6666666865348816)
+    """
+    kept = decay**images
+    added = (1 - kept) / (1 - decay)
+    total = kept * weights.total + added
+    squares = kept.square() * weights.squares + added.square() / images
+    return Weights(total, squares), added / total
+
+
+def class_concentration(shares: Tensor) -> Tensor:
+    """How unevenly classes are spread: 0 for evenly, 1 for a single class, (...).
+
+        concentration = (classes * sum of shares ** 2 - 1) / (classes - 1)
+
+    shares: of each class among the images in a memory, (..., class). Among n independent images it
+    is 1 / n on average, whatever the number of classes, if they are equally frequent; so one over
+    it is the number of independent images that the memory is worth.
+
+    >>> class_concentration(torch.tensor([[1.0, 0.0], [0.5, 0.5]], device="cpu")).tolist()
+    [1.0, 0.0]
+    """
+    classes = shares.shape[-1]
+    return (classes * shares.square().sum(dim=-1) - 1) / max(classes - 1, 1)
+
+
+def class_shares(logits: Tensor, classes: int) -> Tensor:
+    """The share of each class among a batch's predictions, (class,)."""
+    names = torch.arange(classes, device=logits.device)
+    return (logits.argmax(dim=1, keepdim=True) == names).float().mean(dim=0)
