@@ -114,7 +114,7 @@ def test_ray_is_imported_by_its_engine_alone() -> None:
 
 
 METHOD_MODULES = {"source", "batch_norm", "rectified_tema", "lame", "tent", "eta", "sar"}
-METHOD_MODULES |= {"cotta", "adacontrast"}
+METHOD_MODULES |= {"cotta", "adacontrast", "realistic"}
 
 
 def test_a_method_never_imports_a_sibling() -> None:

@@ -17,6 +17,7 @@ EXPLAINED = {  # where the statistics come from
     "adapt_bn": "both, by image counts",
     "tema": "the stream, averaged",
     "rectified_tema": "training and stream",
+    "realistic": "both, as far as sure",
 }
 
 

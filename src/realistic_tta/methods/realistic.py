@@ -27,7 +27,7 @@ from realistic_tta.statistics.memories import (
     add_images,
     class_concentration,
     class_shares,
-    decays,
+    forgetting,
     steady,
 )
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
@@ -103,14 +103,14 @@ class Realistic(BatchNormMethod):
     spread_weight: Tensor
     class_shares: Tensor
     class_weight: Tensor
-    decay: Tensor
+    rate: Tensor
     scale: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
-        decay = decays(settings.scopes, self.source_mean)  # (memory,)
+        rate = forgetting(settings.scopes, self.source_mean)  # (memory,)
         scale = moment_scale(self.source_variance, VARIANCE_FLOOR)  # (2, all channels)
-        self.register_buffer("decay", decay, persistent=False)
+        self.register_buffer("rate", rate, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
         for name, value in self._start().items():
             self.register_buffer(name, value)
@@ -126,7 +126,7 @@ class Realistic(BatchNormMethod):
 
     def predict(self, batch: Batch) -> Any:
         """Weigh the batch's images; measure and predict in one pass; remember."""
-        weights, share = add_images(Weights(self.weight, self.squares), self.decay, batch.size)
+        weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
         spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
         rules = self._rules(weights, share, spread_share)
         outputs = self.run_with(batch, rules)
@@ -152,7 +152,7 @@ class Realistic(BatchNormMethod):
         scopes, layers = self.settings.scopes, len(self.layers)
         moments = to_moments(self.source, self.source_mean)  # (2, all channels)
         empty = self.source_mean.new_zeros(len(scopes))
-        weights = Weights(empty, empty) if self.settings.warm_start else steady(self.decay)
+        weights = Weights(empty, empty) if self.settings.warm_start else steady(self.rate)
         return {
             "memories": moments.repeat(len(scopes), 1, 1),
             "spread": SPREAD_START / self.scale,
@@ -201,7 +201,7 @@ class Realistic(BatchNormMethod):
     def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
         weights = Weights(self.spread_weight, self.spread_weight)
-        after, share = add_images(weights, self.decay[0], batch.size)
+        after, share = add_images(weights, self.rate[0], batch.size)
         several = images > 1.5  # (layer,)
         return (
             torch.where(several, after.total, self.spread_weight),
@@ -232,7 +232,7 @@ class Realistic(BatchNormMethod):
         if shares is None:
             return {}
         before = Weights(self.class_weight, self.class_weight)
-        weights, share = add_images(before, self.decay, batch.size)
+        weights, share = add_images(before, self.rate, batch.size)
         after = torch.lerp(self.class_shares, shares.to(self.class_shares), share[:, None])
         return {"class_shares": after, "class_weight": weights.total}
 

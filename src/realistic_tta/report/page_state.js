@@ -41,6 +41,7 @@ const LOOKS = {
   adapt_bn: ["#c98a00", "#f0b840", "triangle-up", "dot"],
   tema: ["#3a9bd0", "#8fd0f5", "diamond", "solid"],
   rectified_tema: ["#0072b2", "#4da3e0", "circle", "solid"],
+  realistic: ["#aa3377", "#f08cc0", "diamond-tall", "solid"],
   lame: ["#000000", "#f2f2f2", "cross", "dot"],
   tent: ["#009e73", "#2fc79a", "triangle-right", "dashdot"],
   eta: ["#117733", "#7fcf7f", "triangle-left", "dash"],
@@ -56,7 +57,7 @@ function look(name) {
   const method = name.split(" (")[0];
   const [light, onDark, marker, dash] = Object.hasOwn(LOOKS, method) ? LOOKS[method] : OTHER;
   return { colour: dark.matches ? onDark : light, marker: marker + (method === name ? "" : "-open"), dash,
-    width: name === "rectified_tema" ? 3.5 : 2 };
+    width: name === "rectified_tema" || name === "realistic" ? 3.5 : 2 };
 }
 
 function element(name, properties = {}, ...children) {

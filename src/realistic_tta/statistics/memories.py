@@ -6,6 +6,7 @@ the same weight. Used by methods/realistic.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,18 +16,20 @@ from torch import Tensor
 from .momentum import THRESHOLD
 
 
-def decays(scopes: Sequence[float], like: Tensor) -> Tensor:
-    """What an image's weight is multiplied by with each image after it, (memory,).
+def forgetting(scopes: Sequence[float], like: Tensor) -> Tensor:
+    """The rate at which a memory forgets: logarithm of the decay with each image, (memory,).
 
-        decay = 0.1 ** (1 / scope)
+        decay = exp(rate) = 0.1 ** (1 / scope)
 
-    so that it weighs more than a tenth of the newest for `scope` images: Proposition 2's expanded
-    scope, for any number of images rather than for batches of one size.
+    An image weighs more than a tenth of the newest for `scope` images: Proposition 2's expanded
+    scope, for any number of images rather than for batches of one size. The logarithm, because a
+    long memory's decay is too near 1 for float32.
 
-    >>> decays([1, 2], torch.zeros(1, device="cpu")).square().tolist()
-    [0.009999999776482582, 0.10000000149011612]
+    >>> rates = forgetting([16, 128], torch.zeros(1, device="cpu"))
+    >>> [round(decay, 3) for decay in rates.exp().tolist()]
+    [0.866, 0.982]
     """
-    return like.new_tensor([THRESHOLD ** (1 / scope) for scope in scopes])
+    return like.new_tensor([math.log(THRESHOLD) / scope for scope in scopes])
 
 
 class Weights(NamedTuple):
@@ -41,27 +44,28 @@ class Weights(NamedTuple):
         return self.total.square() / self.squares
 
 
-def steady(decay: Tensor) -> Weights:
+def steady(rate: Tensor) -> Weights:
     """The weights after endlessly many images that came one by one."""
-    return Weights(1 / (1 - decay), 1 / (1 - decay.square()))
+    return Weights(-1 / torch.expm1(rate), -1 / torch.expm1(2 * rate))
 
 
-def add_images(weights: Weights, decay: Tensor, images: int) -> tuple[Weights, Tensor]:
+def add_images(weights: Weights, rate: Tensor, images: int) -> tuple[Weights, Tensor]:
     """The weights after a batch, and the share that the batch has in the average.
 
         total = decay ** images * total + added
         share = added / total                       added = 1 + decay + ... + decay ** (images - 1)
 
-    Inside a batch all images weigh the same. From empty weights the first share is 1 and the
-    average is the plain mean while the decay is not yet felt: the warm start.
+    rate: as `forgetting` gives it. Inside a batch all images weigh the same. From empty weights the
+    first share is 1, and the average is the plain mean while the decay is not yet felt: the warm
+    start.
 
-    >>> none, half = torch.zeros(1, device="cpu"), torch.full((1,), 0.5, device="cpu")
-    >>> weights, share = add_images(Weights(none, none), half, images=1)
-    >>> share.item(), add_images(weights, half, images=1)[1].item()
-    (1.0, 0.6666666865348816)
+    >>> none, rate = torch.zeros(1, device="cpu"), torch.tensor([0.5], device="cpu").log()
+    >>> weights, share = add_images(Weights(none, none), rate, images=1)
+    >>> share.item(), round(add_images(weights, rate, images=1)[1].item(), 4)
+    (1.0, 0.6667)
     """
-    kept = decay**images
-    added = (1 - kept) / (1 - decay)
+    kept = torch.exp(rate * images)
+    added = torch.expm1(rate * images) / torch.expm1(rate)
     total = kept * weights.total + added
     squares = kept.square() * weights.squares + added.square() / images
     return Weights(total, squares), added / total

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from subjects import convolutional, images, on_cpu, randomize, same, snapshot, stream
+from torch import Tensor, nn
+
+from realistic_tta import AdaptedNetwork, SettingError, adapt
+from realistic_tta.methods.realistic import Realistic
+
+
+def first_layer() -> nn.Module:
+    """A BatchNorm that sees the images themselves, so that its statistics are known."""
+    with on_cpu():
+        return randomize(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(432, 5)))
+
+
+def make(**settings: object) -> Realistic:
+    adapted = adapt(first_layer(), "realistic", **settings)  # type: ignore[arg-type]
+    assert isinstance(adapted, Realistic)
+    return adapted
+
+
+ALONE = {"tolerance": 0.0, "noise": 0.0}  # nothing is explained: the shortest memory is used
+
+
+def moments_of(shown: Tensor, adapted: Realistic) -> Tensor:
+    """Brute force: mean and mean square about the source's mean, of all values."""
+    distance = shown.double() - adapted.source_mean.double().view(1, 3, 1, 1)
+    return torch.stack((distance.mean(dim=(0, 2, 3)), distance.square().mean(dim=(0, 2, 3))))
+
+
+@pytest.mark.parametrize("sizes", [[12], [1] * 12, [5, 1, 6], [3, 3, 3, 3]], ids=str)
+def test_at_first_the_memory_is_the_plain_mean_of_all_images(sizes: list[int]) -> None:
+    """And its variance the pooled one, whatever the batches: total variance and warm start."""
+    shown = images(12)
+    adapted = make(source_batch_size=10**7, **ALONE)
+    for batch in shown.split(sizes):
+        adapted(batch)
+    torch.testing.assert_close(
+        adapted.memories[0].double(), moments_of(shown, adapted), atol=1e-5, rtol=1e-4
+    )
+    variance, mean = torch.var_mean(shown, dim=(0, 2, 3), correction=0)
+    torch.testing.assert_close(adapted.target_mean, mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(adapted.target_variance, variance, atol=1e-5, rtol=1e-3)
+
+
+def test_without_total_variance_it_is_the_mean_of_the_batches_variances() -> None:
+    shown = images(12)
+    adapted = make(source_batch_size=10**7, total_variance=False, **ALONE)
+    for batch in shown.split(1):
+        adapted(batch)
+    expected = shown.var(dim=(2, 3), correction=0).mean(dim=0)
+    torch.testing.assert_close(adapted.target_variance, expected, atol=1e-5, rtol=1e-3)
+
+
+def test_without_a_warm_start_the_source_weighs_what_the_decay_leaves() -> None:
+    batch = images(4)
+    adapted = make(several_memories=False, warm_start=False, source_batch_size=8, **ALONE)
+    adapted(batch)
+    left = 0.1 ** (4 / 8)
+    expected = (1 - left) * moments_of(batch, adapted)
+    expected[1] += left * adapted.source_variance.double()
+    torch.testing.assert_close(adapted.memories[0].double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def like_the_source(adapted: Realistic, count: int, seed: int = 0) -> Tensor:
+    """Images of the source's own mean and variance."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, 3, 12, 12, generator=generator)
+    deviation = adapted.source_variance.sqrt().view(1, 3, 1, 1)
+    return noise * deviation + adapted.source_mean.view(1, 3, 1, 1)
+
+
+@pytest.mark.parametrize("size", [1, 16, 64])
+def test_where_nothing_has_shifted_the_source_is_kept(size: int) -> None:
+    adapted = make()
+    for seed in range(64 // size):
+        adapted(like_the_source(adapted, size, seed))
+    assert adapted.source_weight.item() > 0.99
+    torch.testing.assert_close(adapted.target_mean, adapted.source_mean, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 16, 64])
+def test_where_much_has_shifted_the_source_is_left(size: int) -> None:
+    adapted = make()
+    for seed in range(64 // size):
+        adapted(like_the_source(adapted, size, seed) * 3 + 5)
+    assert adapted.source_weight.item() < 0.01
+    expected = adapted.source_mean * 3 + 5
+    torch.testing.assert_close(adapted.target_mean, expected, atol=0.2, rtol=0.05)
+
+
+def test_a_sudden_change_is_followed_at_once() -> None:
+    """One batch after the change the mean has arrived; with one memory it is on the way."""
+    arrived = {}
+    for several in (True, False):
+        adapted = make(several_memories=several)
+        for seed in range(20):
+            adapted(like_the_source(adapted, 16, seed) + 4)
+        adapted(like_the_source(adapted, 16, seed=99) - 4)
+        way = (adapted.target_mean - (adapted.source_mean + 4)) / -8
+        arrived[several] = way.mean().item()
+    assert arrived[True] > 0.8
+    assert arrived[False] < 0.5
+
+
+def test_a_stream_that_stays_is_averaged_over_the_long_memory() -> None:
+    """Between batches of one domain the statistics move far less than the batches themselves."""
+    adapted = make()
+    used, own = [], []
+    for seed in range(40):
+        level = torch.randn(16, 3, 1, 1, generator=torch.Generator().manual_seed(seed))
+        batch = like_the_source(adapted, 16, seed) + 4 + level
+        adapted(batch)
+        used.append(adapted.target_mean.clone())
+        own.append(batch.mean(dim=(0, 2, 3)))
+    moved, differed = (torch.stack(each[20:]).std(dim=0).mean() for each in (used, own))
+    assert moved < 0.25 * differed
+
+
+class Says(nn.Module):
+    """Predicts for each image the class that its first value names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomize(nn.BatchNorm2d(3))
+        self.last = nn.Linear(1, 10)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        normalized: Tensor = self.norm(batch)
+        named = nn.functional.one_hot(batch[:, 0, 0, 0].round().long(), 10)
+        return named + 0 * normalized.sum()
+
+
+def shifted_by_class(labels: list[int]) -> Tensor:
+    """Every class has a level of its own, every image one about it, and the value that names it."""
+    generator = torch.Generator().manual_seed(len(labels))
+    batch = torch.randn(len(labels), 3, 12, 12, generator=generator) + 0.5
+    batch += torch.randn(len(labels), 3, 1, 1, generator=generator) * 0.7
+    batch += torch.tensor(labels).float().view(-1, 1, 1, 1) / 5
+    batch[:, 0, 0, 0] = torch.tensor(labels).float()
+    return batch
+
+
+def distance_by_class_balance(labels: list[int]) -> dict[bool, float]:
+    """How far the mean strays from that of all classes after a stream in this order."""
+    strayed = {}
+    every_class = shifted_by_class(list(range(10)) * 20).mean(dim=(0, 2, 3))
+    for balance in (True, False):
+        adapted = adapt(Says(), "realistic", class_balance=balance, source_batch_size=32)
+        for batch in shifted_by_class(labels).split(8):
+            adapted(batch)
+        gap = adapted.get_buffer("target_mean") - every_class
+        strayed[balance] = gap.abs().mean().item()
+    return strayed
+
+
+def test_labels_in_runs_stray_less_with_class_balance() -> None:
+    strayed = distance_by_class_balance(sorted(list(range(10)) * 16))
+    assert strayed[True] < 0.7 * strayed[False]
+
+
+def test_labels_that_are_mixed_are_as_good_with_class_balance() -> None:
+    strayed = distance_by_class_balance(list(range(10)) * 16)
+    assert strayed[True] == pytest.approx(strayed[False], abs=0.05)
+
+
+def test_the_memory_for_classes_is_a_number_a_class() -> None:
+    adapted = adapt(convolutional(classes=1000), "realistic")
+    assert adapted.get_buffer("class_shares").shape == (3, 1000)
+
+
+class Unclear(nn.Module):
+    """Returns a map, not logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomize(nn.BatchNorm2d(3))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        normalized: Tensor = self.norm(batch)
+        return normalized
+
+
+def test_a_network_without_logits_is_adapted_without_classes() -> None:
+    adapted = adapt(Unclear(), "realistic", classes=5)
+    outputs = adapted(images(4))
+    assert outputs.shape == (4, 3, 12, 12)
+    assert adapted.get_buffer("class_weight").sum() == 0
+
+
+class Twice(nn.Module):
+    """One BatchNorm layer used on the whole image and on a half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomize(nn.BatchNorm2d(3))
+        self.last = nn.Linear(3, 4)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        whole, half = self.norm(batch), self.norm(batch[..., :6])
+        logits: Tensor = self.last(whole.mean(dim=(2, 3)) + half.mean(dim=(2, 3)))
+        return logits
+
+
+def test_a_layer_used_twice_remembers_all_values_once() -> None:
+    adapted = adapt(Twice(), "realistic", **ALONE)
+    batch = images(6)
+    adapted(batch)
+    values = torch.cat([batch.flatten(2), batch[..., :6].flatten(2)], dim=2)
+    variance, mean = torch.var_mean(values, dim=(0, 2), correction=0)
+    torch.testing.assert_close(adapted.get_buffer("target_mean"), mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        adapted.get_buffer("target_variance"), variance, atol=1e-5, rtol=1e-3
+    )
+
+
+class Branch(nn.Module):
+    """Reaches its second layer only when told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (randomize(nn.BatchNorm2d(3), seed) for seed in (0, 1))
+        self.last = nn.Linear(3, 4)
+
+    def forward(self, batch: Tensor, deep: bool = True) -> Tensor:
+        batch = self.first(batch)
+        logits: Tensor = self.last((self.second(batch) if deep else batch).mean(dim=(2, 3)))
+        return logits
+
+
+def test_a_layer_that_was_not_reached_starts_warm_when_it_is() -> None:
+    adapted = adapt(Branch(), "realistic", **ALONE)
+    adapted(images(4), deep=False)
+    assert adapted.get_buffer("weight")[1].sum() == 0
+    assert adapted.report().layers[1].source_weight is None
+    adapted(images(4, seed=1))
+    assert adapted.get_buffer("weight")[1].tolist() == pytest.approx(add_up(adapted, 4), rel=1e-5)
+
+
+def add_up(adapted: AdaptedNetwork, images_seen: int) -> list[float]:
+    """Sum of the decays of so many images, in each memory."""
+    decay = adapted.get_buffer("rate").exp().tolist()
+    return [sum(each**age for age in range(images_seen)) for each in decay]
+
+
+PIECES = ["total_variance", "warm_start", "several_memories", "lean_on_source", "class_balance"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_each_piece_can_be_left_out_and_makes_a_difference(piece: str) -> None:
+    whole = adapt(convolutional(), "realistic")
+    without = adapt(convolutional(), "realistic", **{piece: False})  # type: ignore[arg-type]
+    fresh = snapshot(without)
+    batches = [*stream([3, 3, 1, 2]), *[images(4, seed=5) * 3] * 3]
+    first = [without(batch) for batch in batches]
+    assert any(not torch.equal(a, whole(batch)) for a, batch in zip(first, batches, strict=True))
+    assert all(torch.isfinite(logits).all() for logits in first)
+    without.reset()
+    assert same(fresh, snapshot(without))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"noise": -1.0}, "noise is -1.0; expected a number of 0 or more"),
+        ({"tolerance": float("nan")}, "tolerance is nan"),
+        ({"source_batch_size": 0}, "source_batch_size is 0"),
+        ({"momentum": 0.1}, "realistic takes no momentum"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, float], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        adapt(convolutional(), "realistic", **settings)  # type: ignore[arg-type]

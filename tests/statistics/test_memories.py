@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from realistic_tta.statistics.memories import (
+    Weights,
+    add_images,
+    class_concentration,
+    class_shares,
+    forgetting,
+    steady,
+)
+
+LIKE = torch.zeros(1, dtype=torch.float64)
+EMPTY = Weights(LIKE, LIKE)
+
+
+def average(values: list[float], sizes: list[int], rate: Tensor) -> tuple[float, Weights]:
+    """The average of a stream of values that comes in batches of these sizes."""
+    mean, weights, place = 0.0, EMPTY, 0
+    for size in sizes:
+        weights, share = add_images(weights, rate, size)
+        batch = sum(values[place : place + size]) / size
+        mean += share.item() * (batch - mean)
+        place += size
+    return mean, weights
+
+
+def test_a_warm_start_is_the_plain_mean_while_nothing_is_forgotten() -> None:
+    values = [3.0, -1.0, 4.0, 1.0, 5.0, 9.0]
+    forgetting_nothing = forgetting([1e9], LIKE)
+    for count in range(1, 7):
+        mean, weights = average(values, [1] * count, forgetting_nothing)
+        assert mean == pytest.approx(sum(values[:count]) / count, rel=1e-6)
+        assert weights.images.item() == pytest.approx(count, rel=1e-6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(2, 100))
+def test_the_past_weighs_the_same_however_the_images_are_batched(
+    sizes: list[int], scope: float
+) -> None:
+    """The weights are those of images one by one, by brute force; only inside a batch they even."""
+    rate = forgetting([scope], LIKE)
+    one_by_one = [0.1 ** (age / scope) for age in range(sum(sizes) - 1, -1, -1)]
+    expected, place = [], 0
+    for size in sizes:
+        expected += [sum(one_by_one[place : place + size]) / size] * size
+        place += size
+    values = [float(number * number % 7) for number in range(sum(sizes))]
+    mean, weights = average(values, sizes, rate)
+    total = sum(expected)
+    by_hand = sum(w * v for w, v in zip(expected, values, strict=True)) / total
+    assert mean == pytest.approx(by_hand, rel=1e-6, abs=1e-9)
+    assert weights.total.item() == pytest.approx(total, rel=1e-6)
+    squares = sum(weight**2 for weight in expected)
+    assert weights.images.item() == pytest.approx(total**2 / squares, rel=1e-6)
+
+
+def test_an_image_weighs_a_tenth_of_the_newest_after_the_scope() -> None:
+    rate = forgetting([16.0, 128.0], LIKE)
+    left = torch.exp(rate * torch.tensor([16.0, 128.0]))
+    torch.testing.assert_close(left, torch.full_like(left, 0.1))
+
+
+def test_steady_weights_stay_as_they_are() -> None:
+    rate = forgetting([16.0, 128.0], LIKE)
+    before = steady(rate)
+    after, share = add_images(before, rate, images=1)
+    torch.testing.assert_close(after.total, before.total)
+    torch.testing.assert_close(after.squares, before.squares)
+    torch.testing.assert_close(share, 1 - rate.exp())
+
+
+@pytest.mark.parametrize(("classes", "images"), [(10, 4), (10, 50), (100, 20)])
+def test_independent_images_are_as_concentrated_as_one_over_their_number(
+    classes: int, images: int
+) -> None:
+    generator = torch.Generator().manual_seed(classes + images)
+    drawn = torch.randint(classes, (20_000, images), generator=generator)
+    shares = torch.zeros(20_000, classes).scatter_add_(1, drawn, torch.ones(drawn.shape)) / images
+    assert class_concentration(shares).mean().item() == pytest.approx(1 / images, rel=0.02)
+
+
+def test_concentration_does_not_depend_on_which_classes_they_are() -> None:
+    shares = torch.tensor([0.5, 0.3, 0.2, 0.0])
+    orders = [shares[torch.randperm(4, generator=torch.Generator().manual_seed(n))] for n in (1, 2)]
+    assert len({round(class_concentration(each).item(), 6) for each in (shares, *orders)}) == 1
+
+
+def test_shares_of_predictions_are_counted() -> None:
+    logits = torch.tensor([[0.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 9.0, 1.0]])
+    assert class_shares(logits, 3).tolist() == [0.25, 0.75, 0.0]
