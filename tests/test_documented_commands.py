@@ -102,6 +102,7 @@ HOW: dict[str, Callable[..., None]] = {
     "rtta report": as_it_stands,
     "rtta bench": dry,
     "rtta reproduce": dry,
+    "rtta ablate": dry,
     "rtta demo": parsed,  # tests/demo
     "rtta train": parsed,  # tests/commands/test_train.py
     "rtta corrupt": parsed,  # tests/commands/test_corrupt.py

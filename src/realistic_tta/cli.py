@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .commands import (
+    ablate,
     bench,
     corrupt,
     data,
@@ -24,6 +25,7 @@ COMMANDS = (
     demo,
     bench,
     reproduce,
+    ablate,
     results,
     plot,
     report,

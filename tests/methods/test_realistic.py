@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from subjects import convolutional, images, on_cpu, randomize, same, snapshot, stream
@@ -21,7 +23,7 @@ def make(**settings: object) -> Realistic:
     return adapted
 
 
-ALONE = {"tolerance": 0.0, "noise": 0.0}  # nothing is explained: the shortest memory is used
+ALONE: dict[str, Any] = {"tolerance": 0.0, "noise": 0.0}  # nothing is explained: the shortest memory is used
 
 
 def moments_of(shown: Tensor, adapted: Realistic) -> Tensor:

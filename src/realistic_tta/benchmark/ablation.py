@@ -1,0 +1,67 @@
+"""A method without each of its pieces in turn: what to run, and its errors with their spread.
+
+commands/ablate.py prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from realistic_tta.results import Record
+
+from .experiment import Experiment, grid
+
+PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a row is called
+    "realistic": {
+        "total_variance": "no total variance",
+        "warm_start": "no warm start",
+        "several_memories": "one memory",
+        "lean_on_source": "no source",
+        "class_balance": "no class balance",
+    }
+}
+BESIDE = ("source", "rectified_tema")  # rows to compare with
+
+Cell = tuple[str, str, int]  # row, setting, batch size
+
+
+class Error(NamedTuple):
+    """Mean over seeds, in percent, and the standard deviation; None from one seed alone."""
+
+    mean: float
+    spread: float | None
+
+
+def rows_of(method: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By its name, each row's method and settings.
+
+    >>> rows_of("realistic")["one memory"]
+    ('realistic', {'several_memories': False})
+    """
+    rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in (*BESIDE, method)}
+    pieces = PIECES[method].items()
+    return rows | {name: (method, {piece: False}) for piece, name in pieces}
+
+
+def ablation(method: str, axes: Mapping[str, Any]) -> dict[Cell, list[Experiment]]:
+    """The experiments of each cell, one a seed. axes: as in `grid`."""
+    cells: dict[Cell, list[Experiment]] = {}
+    for name, (run, settings) in rows_of(method).items():
+        for each in grid({**axes, "method": [run]}, {run: settings}):
+            cells.setdefault((name, each.setting, each.batch_size), []).append(each)
+    return cells
+
+
+def errors_of(
+    cells: Mapping[Cell, Sequence[Experiment]], records: Sequence[Record]
+) -> dict[Cell, Error]:
+    """Of every cell whose seeds are all done."""
+    known = {record.experiment: record.error for record in records}
+    errors = {}
+    for cell, several in cells.items():
+        found = [error for each in several if (error := known.get(each.id)) is not None]
+        if len(found) == len(several):
+            errors[cell] = Error(fmean(found), stdev(found) if len(found) > 1 else None)
+    return errors
