@@ -23,7 +23,8 @@ def make(**settings: object) -> Realistic:
     return adapted
 
 
-ALONE: dict[str, Any] = {"tolerance": 0.0, "noise": 0.0}  # nothing is explained: the shortest memory is used
+# Nothing is explained: the shortest memory is used.
+ALONE: dict[str, Any] = {"tolerance": 0.0, "noise": 0.0}
 
 
 def moments_of(shown: Tensor, adapted: Realistic) -> Tensor:

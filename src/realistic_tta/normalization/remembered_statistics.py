@@ -68,7 +68,7 @@ class RememberedStatistics:
         self.memories = torch.addcmul(known.memories, mean - known.memories, shares.memories)
         spread = _average((moments - self.memories[-1]).square_(), weights) * shares.correction
         self.spread = torch.lerp(known.spread, spread, shares.spread)
-        noise = torch.linalg.vecdot(self.spread.flatten(), known.scale.flatten())  # a number
+        noise = torch.dot(self.spread.flatten(), known.scale.flatten())  # a number
         explained = shares.uncertainty * noise + shares.tolerance * known.scale.numel()
         self.target = self.to_statistics(self._lean(explained))
         return self.target

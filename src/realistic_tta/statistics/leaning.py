@@ -38,7 +38,7 @@ def lean(start: Tensor, memories: Tensor, explained: Tensor, scale: Tensor) -> E
     estimate, weight = start, explained.new_ones(())
     for memory, tolerated in zip(memories.unbind(), explained.unbind(), strict=True):
         distance = estimate - memory  # (2, channel)
-        gap = torch.linalg.vecdot((distance * scale).flatten(), distance.flatten())
+        gap = torch.dot((distance * scale).flatten(), distance.flatten())
         stay = (tolerated / gap.clamp_min(_LEAST)).clamp_max(1)
         estimate = torch.addcmul(memory, distance, stay)
         weight = weight * stay
