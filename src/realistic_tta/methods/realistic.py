@@ -212,7 +212,8 @@ class Realistic(BatchNormMethod):
         self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
     ) -> dict[str, Tensor]:
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
-        layers = reached(rules)
+        some = reached(rules)
+        layers = slice(None) if some is None else some
         source_weights = [r.source_weight for r in rules if r.source_weight is not None]
         found = {
             "weight": weights.total,
