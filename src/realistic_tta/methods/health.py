@@ -60,10 +60,12 @@ class RecentPredictions:
         self.ring: Tensor | None = None
         self.seen = 0
 
-    def take(self, outputs: Any) -> None:
-        """Puts the logits of a batch aside; an output without any is let pass."""
+    def take(self, outputs: Any, kept: Tensor | None = None) -> None:
+        """Puts the logits of a batch aside, or of those kept; an output without any is let pass."""
         logits = _logits(outputs)
-        if logits is None:
+        if logits is not None and kept is not None and len(kept) == len(logits):
+            logits = logits[kept.to(logits.device)]
+        if logits is None or not len(logits):
             return
         if self.ring is None or self.ring.shape[1] != logits.shape[1]:
             with torch.inference_mode(mode=False):  # written to in either mode later

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .after_batch import Autosave, Watcher
 from .batch import count_images
@@ -44,6 +44,7 @@ class InService(nn.Module):
         self.turn = Turn()
         self.counts = Counts()
         self.recent = RecentPredictions()
+        self.kept: Tensor | None = None  # whether a sample was adapted to; None: all
         self.after_batch: list[Callable[[Any], None]] = []
         self.known_fingerprint: Fingerprint | None = None  # made when first needed
 
@@ -61,10 +62,11 @@ class InService(nn.Module):
         if torch.compiler.is_compiling():  # a lock has no place in a graph
             return super().__call__(*args, **kwargs)
         with self.turn:
+            self.kept = None
             outputs = super().__call__(*args, **kwargs)
             self.counts.batches += 1
             self.counts.images += count_images(args, kwargs)
-            self.recent.take(outputs)
+            self.recent.take(outputs, self.kept)
             for tell in tuple(self.after_batch):
                 self._tell(tell)
             return outputs
