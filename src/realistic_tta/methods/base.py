@@ -78,7 +78,15 @@ class AdaptedNetwork(InService, ABC):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
-        if self.exclusion is None or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            return self.adapt_to(args, kwargs)
+        if self.guard is None:
+            return self.adapt_without_faulty(args, kwargs)
+        return self.guard.predict(self, args, kwargs)
+
+    def adapt_without_faulty(self, args: Any, kwargs: Any) -> Any:
+        """Adapts to the batch, or to the good samples in it; predicts all."""
+        if self.exclusion is None:
             return self.adapt_to(args, kwargs)
         try:
             return self.adapt_to(args, kwargs)

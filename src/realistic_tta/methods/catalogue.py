@@ -18,6 +18,7 @@ from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .compiled import CompiledPredict
 from .cotta import Cotta
 from .eta import Eta
+from .guard import Guard
 from .lame import Lame
 from .momentum_settings import count_classes
 from .rectified_tema import RectifiedTema
@@ -53,6 +54,7 @@ def adapt(
     sync: Literal["torch.distributed"] | None = None,
     on_bad_input: Literal["exclude", "raise"] = "exclude",
     bad_output: Literal["source", "nan"] = "source",
+    guard: bool = False,
     **settings: Any,
 ) -> AdaptedNetwork:
     """A network that adapts to what it is shown, used like the one it is made from.
@@ -75,6 +77,8 @@ def adapt(
             "raise" raises an InputError and changes nothing.
         bad_output: what a sample left out is answered with: "source", the network as trained on
             what is finite of it, or "nan".
+        guard: notice without labels that the method has lost its way, reset it, and let the network
+            as trained answer for a while; off by default, so that methods are as published.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
@@ -103,7 +107,7 @@ def adapt(
     with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
         adapted = chosen(network, chosen.settings_type(**settings))
     equipped(adapted, compile=compile, sync=sync)
-    return tolerant(adapted, on_bad_input, bad_output)
+    return guarded(tolerant(adapted, on_bad_input, bad_output), guard=guard)
 
 
 def equipped(
@@ -131,6 +135,14 @@ def tolerant(adapted: AdaptedNetwork, on_bad_input: str, bad_output: str) -> Ada
     if bad_output not in ("source", "nan"):
         raise SettingError(f'bad_output is {bad_output!r}; expected "source" or "nan"')
     adapted.exclusion = Exclusion(bad_output) if on_bad_input == "exclude" else None  # type: ignore[arg-type]
+    return adapted
+
+
+def guarded(adapted: AdaptedNetwork, *, guard: bool) -> AdaptedNetwork:
+    """The same, watched if asked for."""
+    if guard and adapted.replicas is not None:
+        raise SettingError("guard=True and sync cannot go together: ranks would judge differently")
+    adapted.guard = Guard() if guard else None
     return adapted
 
 

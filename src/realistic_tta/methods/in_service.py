@@ -22,6 +22,7 @@ from .after_batch import Autosave, Watcher
 from .batch import count_images
 from .checks import check_count
 from .fingerprint import Fingerprint
+from .guard import Guard
 from .health import Counts, Health, RecentPredictions
 from .report import Report
 from .state_file import write_state
@@ -38,6 +39,7 @@ class InService(nn.Module):
     settings: Any
     network: nn.Module
     report: Callable[[], Report]
+    guard: Guard | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,5 +165,7 @@ def _counted(reset: Callable[..., None]) -> Callable[..., None]:
             reset(self)
             self.counts.resets = before + 1
             self.recent.forget()
+            if self.guard is not None:
+                self.guard.forget()
 
     return counting
