@@ -4,6 +4,7 @@ RealisticTTAError
     SettingError    (ValueError)    a method, setting or argument of `adapt` that cannot be
     NetworkError    (ValueError)    a network that cannot be adapted, frozen or loaded
     InputError      (ValueError)    a batch that cannot be predicted
+        NotFiniteError              NaN or Inf in the images, or made of them by the network
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state or file that does not belong to this network and method
     SyncError       (RuntimeError)  another process of the group left, failed or is out of step
@@ -33,6 +34,10 @@ class NetworkError(RealisticTTAError, ValueError):
 
 class InputError(RealisticTTAError, ValueError):
     """A batch that cannot be predicted."""
+
+
+class NotFiniteError(InputError):
+    """NaN or Inf in the images, or made of them by the network."""
 
 
 class ForwardError(RealisticTTAError, RuntimeError):

@@ -239,7 +239,7 @@ BAD: dict[str, tuple[Tensor, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named_and_changes_nothing(variant: dict[str, object], case: str) -> None:
     batch, words = BAD[case]
-    adapted = make(variant)
+    adapted = make(variant | {"on_bad_input": "raise"})
     predictions(adapted, stream([4, 2]))
     before = snapshot(adapted)
     with pytest.raises(InputError, match=words):

@@ -88,7 +88,7 @@ class Overflowing(nn.Module):
 
 def test_an_overflow_inside_a_graph_is_found_and_changes_nothing() -> None:
     torch._dynamo.reset()
-    adapted = realistic_tta.adapt(Overflowing(), compile=True)
+    adapted = realistic_tta.adapt(Overflowing(), compile=True, on_bad_input="raise")
     assert adapted.compiled is not None
     adapted.compiled.backend = "aot_eager"
     for batch in batches(2):

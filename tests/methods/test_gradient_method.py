@@ -218,7 +218,7 @@ def test_a_step_that_overflows_is_refused_whole() -> None:
             if isinstance(module, nn.Linear):
                 module.weight.mul_(1e38)
         network.get_parameter("7.weight").mul_(1e6)
-    adapted = adapt(network, "tent")
+    adapted = adapt(network, "tent", on_bad_input="raise")
     before = snapshot(adapted)
     with pytest.raises(InputError, match="NaN or Inf"):
         adapted(images(4))

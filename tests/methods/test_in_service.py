@@ -322,7 +322,7 @@ def test_a_reset_is_counted_once_and_begins_a_new_record() -> None:
 
 
 def test_a_refused_batch_is_not_counted() -> None:
-    adapted = adapt(convolutional(), "tema")
+    adapted = adapt(convolutional(), "tema", on_bad_input="raise")
     with pytest.raises(ValueError, match="NaN"):
         adapted(images(2) * math.nan)
     assert adapted.health().batches == 0

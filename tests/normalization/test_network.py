@@ -315,7 +315,7 @@ def test_overflow_inside_the_network_names_the_layer() -> None:
     with on_cpu():
         body = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(576, 2))
     for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
-        adapted = adapt(body, method)
+        adapted = adapt(body, method, on_bad_input="raise")
         adapted(images(2))
         before = snapshot(adapted)
         with pytest.raises(

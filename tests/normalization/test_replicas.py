@@ -150,7 +150,7 @@ def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -
     """The others need not wait for the timeout; nothing is changed anywhere."""
 
     def work(rank: int) -> Any:
-        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed", on_bad_input="raise")
         adapted(images(3, seed=rank))
         before, bad = snapshot(adapted), images(3) * (float("nan") if rank else 1.0)
         with pytest.raises(InputError if rank else SyncError, match="NaN" if rank else "rank 1"):
@@ -160,6 +160,26 @@ def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -
         return unchanged, int(adapted.step)
 
     assert in_ranks(2, work, tmp_path / "group") == [(True, 2)] * 2
+
+
+def test_a_rank_with_faulty_samples_comes_with_the_rest(tmp_path: Path) -> None:
+    """Three images, of which one is faulty: as two; all faulty: as an empty rank."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        for faulty in ([1], [0, 1, 2]):
+            batch = images(3, seed=rank)
+            batch[faulty if rank else []] = float("nan")
+            outputs = adapted(batch)
+        return listed((outputs, snapshot(adapted))), adapted.health().excluded
+
+    (first, none), (second, four) = in_ranks(2, work, tmp_path / "group")
+    assert (none, four) == (0, 4)
+    assert first[1] == second[1]
+    alone = adapt(convolutional(), "tema")
+    alone(torch.cat([images(3, seed=0), images(3, seed=1)[[0, 2]]]))
+    expected = alone(images(3, seed=0))
+    torch.testing.assert_close(torch.tensor(first[0]), expected, atol=1e-5, rtol=0)
 
 
 def test_all_ranks_empty_is_refused_on_all(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def adapt_for(experiment: Experiment, network: nn.Module) -> AdaptedNetwork:
         **({"seed": experiment.seed} if "seed" in taken else {}),
         **experiment.settings,
     }
-    return adapt(network, experiment.method, **settings)
+    return adapt(network, experiment.method, on_bad_input="raise", **settings)  # as published
 
 
 def checksum(network: nn.Module) -> str:

@@ -22,12 +22,14 @@ from realistic_tta.errors import (
     ForwardError,
     InputError,
     NetworkError,
+    NotFiniteError,
     RealisticTTAError,
     SettingError,
     StateError,
 )
 from realistic_tta.normalization.replicas import Replicas
 
+from .bad_samples import Exclusion
 from .batch import Batch
 from .compiled import CompiledPredict
 from .failure import describe_failure
@@ -48,6 +50,7 @@ class AdaptedNetwork(InService, ABC):
     compiles: ClassVar[bool] = False  # whether a batch can be one graph of torch.compile
     takes_replicas: ClassVar[bool] = False  # whether its statistics can be those of many processes
     replicas: Replicas | None = None
+    exclusion: Exclusion | None = None  # of samples with NaN or Inf; without it they raise
     step: Tensor
 
     def __init__(self, network: nn.Module, settings: Any) -> None:
@@ -75,6 +78,23 @@ class AdaptedNetwork(InService, ABC):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapts to the batch, then predicts it. Arguments and output are the network's own."""
+        if torch.compiler.is_compiling():
+            return self.adapt_to(args, kwargs)
+        if self.guard is None:
+            return self.adapt_without_faulty(args, kwargs)
+        return self.guard.predict(self, args, kwargs)
+
+    def adapt_without_faulty(self, args: Any, kwargs: Any) -> Any:
+        """Adapts to the batch, or to the good samples in it; predicts all."""
+        if self.exclusion is None:
+            return self.adapt_to(args, kwargs)
+        try:
+            return self.adapt_to(args, kwargs)
+        except NotFiniteError as error:
+            return self.exclusion.predict(self, args, kwargs, error)
+
+    def adapt_to(self, args: Any, kwargs: Any) -> Any:
+        """Adapts to the whole batch, then predicts it."""
         batch = (
             Batch.of(self.network, args, kwargs)
             if self.replicas is None
@@ -98,8 +118,9 @@ class AdaptedNetwork(InService, ABC):
         """This process's images, of which there may be none; the size is that of all together."""
         try:
             batch = Batch.of(self.network, args, kwargs, may_be_empty=True)
-        except InputError:
-            replicas.refuse(self.step)
+        except InputError as error:
+            if self.exclusion is None or not isinstance(error, NotFiniteError):
+                replicas.refuse(self.step)  # else it is about to come with the rest of its images
             raise
         return dataclasses.replace(batch, size=replicas.begin(batch.size, self.step))
 

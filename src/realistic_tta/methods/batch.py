@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import InputError
+from realistic_tta.errors import InputError, NotFiniteError
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,31 @@ class Batch:
         may_be_empty: bool = False,
     ) -> Self:
         """Finds the images, the first argument that holds tensors, and checks them."""
-        named = [(f"argument {place}", value) for place, value in enumerate(args, start=1)]
-        named += [(f'argument "{name}"', value) for name, value in kwargs.items()]
-        for name, value in named:
-            images = [value] if isinstance(value, Tensor) else _tensors_in(value)
-            if images:
-                size = _size(name, value, images)
-                for tensor in images if size or not may_be_empty else ():
-                    _check(name, tensor, network)
-                return cls(args, kwargs, size)
-        raise InputError(
-            f"no tensor among the arguments ({', '.join(name for name, _ in named) or 'none'}); "
-            "expected a batch of images"
-        )
+        name, value, images = _find_images(args, kwargs)
+        size = _size(name, value, images)
+        for tensor in images if size or not may_be_empty else ():
+            _check(name, tensor, network)
+        return cls(args, kwargs, size)
 
     def describe(self) -> str:
         """The arguments in a few words, for messages."""
         parts = [_describe(value) for value in self.args]
         parts += [f"{name}={_describe(value)}" for name, value in self.kwargs.items()]
         return ", ".join(parts)
+
+
+def _find_images(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, Any, list[Tensor]]:
+    """The first argument that holds tensors: its name, itself, and they."""
+    named = [(f"argument {place}", value) for place, value in enumerate(args, start=1)]
+    named += [(f'argument "{name}"', value) for name, value in kwargs.items()]
+    for name, value in named:
+        images = [value] if isinstance(value, Tensor) else _tensors_in(value)
+        if images:
+            return name, value, images
+    raise InputError(
+        f"no tensor among the arguments ({', '.join(name for name, _ in named) or 'none'}); "
+        "expected a batch of images"
+    )
 
 
 def _tensors_in(value: Any) -> list[Tensor]:
@@ -65,9 +71,25 @@ def _size(name: str, value: Any, images: list[Tensor]) -> int:
     """Images in the batch: the length of a list of images, else the first dimension."""
     if images[0].ndim == 0:
         raise InputError(f"{name} is a single number; expected a batch of images (image, ...)")
-    if isinstance(value, list) and images[0].ndim == 3:  # detection: a list of images
+    if _is_list_of_images(value, images):
         return len(images)
     return int(images[0].shape[0])
+
+
+def _is_list_of_images(value: Any, images: list[Tensor]) -> bool:
+    """As detection takes them; a list of batches otherwise."""
+    return isinstance(value, list) and images[0].ndim == 3
+
+
+def finite_samples(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+    """Which images of a call hold neither NaN nor Inf, (image,)."""
+    name, value, images = _find_images(args, kwargs)
+    if _is_list_of_images(value, images):
+        return torch.stack([torch.isfinite(image).all() for image in images])
+    size = _size(name, value, images)
+    batches = [tensor for tensor in images if tensor.ndim and len(tensor) == size]
+    finite = [torch.isfinite(tensor).reshape(size, -1).all(dim=1) for tensor in batches]
+    return torch.stack(finite).all(dim=0)
 
 
 def _check(name: str, images: Tensor, network: nn.Module) -> None:
@@ -89,7 +111,7 @@ def _check(name: str, images: Tensor, network: nn.Module) -> None:
     if not torch.isfinite(images).all():  # else only the sum is too large
         finite = torch.isfinite(images).flatten(start_dim=1).all(dim=1)
         faulty = torch.nonzero(~finite).flatten().tolist()
-        raise InputError(
+        raise NotFiniteError(
             f"{name} holds NaN or Inf in {len(faulty)} of {len(images)} images, at {faulty[:10]}; "
             "remove them and call again. Nothing was changed"
         )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import InputError, NetworkError
+from realistic_tta.errors import NetworkError, NotFiniteError
 from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.normalization.network import (
     describe_missing,
@@ -174,7 +174,7 @@ class BatchNormMethod(AdaptedNetwork):
     def check_finite(self, target: ChannelStatistics) -> None:
         """Raises where a layer measured NaN or Inf, and says which."""
         if overflowed := self._first_not_finite(target):
-            raise InputError(
+            raise NotFiniteError(
                 f'layer "{overflowed.name}" measured NaN or Inf, though the images are finite: '
                 "values overflow inside the network. Check the scale of the images, or use a wider "
                 "type. No statistic was changed"

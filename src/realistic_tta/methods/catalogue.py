@@ -13,11 +13,13 @@ from realistic_tta.errors import SettingError, unknown
 from realistic_tta.normalization.replicas import Replicas
 
 from .adacontrast import AdaContrast
+from .bad_samples import Exclusion
 from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .compiled import CompiledPredict
 from .cotta import Cotta
 from .eta import Eta
+from .guard import Guard
 from .lame import Lame
 from .momentum_settings import count_classes
 from .realistic import Realistic
@@ -53,6 +55,9 @@ def adapt(
     preset: str | None = None,
     compile: bool = False,  # noqa: A002 - torch's own word
     sync: Literal["torch.distributed"] | None = None,
+    on_bad_input: Literal["exclude", "raise"] = "exclude",
+    bad_output: Literal["source", "nan"] = "source",
+    guard: bool = False,
     **settings: Any,
 ) -> AdaptedNetwork:
     """A network that adapts to what it is shown, used like the one it is made from.
@@ -71,6 +76,13 @@ def adapt(
             methods that do not train; without a C++ compiler it warns and runs as it is.
         sync: "torch.distributed" merges the statistics of all processes of the group, batch by
             batch, as if their images came as one batch to each. Methods that train refuse it.
+        on_bad_input: "exclude" leaves samples with NaN or Inf, and those that overflow inside the
+            network, out of everything; the others are predicted as if they had come alone.
+            "raise" raises an InputError and changes nothing.
+        bad_output: what a sample left out is answered with: "source", the network as trained on
+            what is finite of it, or "nan".
+        guard: notice without labels that the method has lost its way, reset it, and let the network
+            as trained answer for a while; off by default, so that methods are as published.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
@@ -93,7 +105,8 @@ def adapt(
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
     with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
         adapted = chosen(network, chosen.settings_type(**settings))
-    return equipped(adapted, compile=compile, sync=sync)
+    equipped(adapted, compile=compile, sync=sync)
+    return guarded(tolerant(adapted, on_bad_input, bad_output), guard=guard)
 
 
 def equipped(
@@ -111,6 +124,24 @@ def equipped(
         adapted.compiled = CompiledPredict()
     if sync is not None:
         adapted.share_with(Replicas())
+    return adapted
+
+
+def tolerant(adapted: AdaptedNetwork, on_bad_input: str, bad_output: str) -> AdaptedNetwork:
+    """The same; what it does with samples that hold NaN or Inf."""
+    if on_bad_input not in ("exclude", "raise"):
+        raise SettingError(f'on_bad_input is {on_bad_input!r}; expected "exclude" or "raise"')
+    if bad_output not in ("source", "nan"):
+        raise SettingError(f'bad_output is {bad_output!r}; expected "source" or "nan"')
+    adapted.exclusion = Exclusion(bad_output) if on_bad_input == "exclude" else None  # type: ignore[arg-type]
+    return adapted
+
+
+def guarded(adapted: AdaptedNetwork, *, guard: bool) -> AdaptedNetwork:
+    """The same, watched if asked for."""
+    if guard and adapted.replicas is not None:
+        raise SettingError("guard=True and sync cannot go together: ranks would judge differently")
+    adapted.guard = Guard() if guard else None
     return adapted
 
 

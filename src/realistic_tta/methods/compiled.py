@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import InputError
+from realistic_tta.errors import NotFiniteError
 
 from .batch import Batch
 from .outputs import tensors_in
@@ -58,7 +58,7 @@ class CompiledPredict:
             warnings.warn(_sorry(error), stacklevel=4)
             return adapted.predict(batch)
         if int(adapted.step) == before:
-            raise InputError(
+            raise NotFiniteError(
                 "a layer measured NaN or Inf, though the images are finite: values overflow inside "
                 "the network. Check the scale of the images, or use a wider type. "
                 "No statistic was changed"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import InputError, NetworkError, SettingError
+from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
 from realistic_tta.normalization.network import affine_layers, describe_affine
 from realistic_tta.normalization.statistics_rules import (
     StatisticsRule,
@@ -203,7 +203,7 @@ class GradientMethod(BatchNormMethod):
     def _check_finite(self, weights: Tensor | NewRows) -> None:
         assert isinstance(weights, Tensor)
         if not weights.is_meta and not torch.isfinite(weights.sum()):
-            raise InputError(
+            raise NotFiniteError(
                 f"{self.name}'s step would make a weight NaN or Inf: values overflow in the "
                 "network or its gradient. Use a wider type or a smaller lr. Nothing was changed"
             )

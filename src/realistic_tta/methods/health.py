@@ -60,10 +60,10 @@ class RecentPredictions:
         self.ring: Tensor | None = None
         self.seen = 0
 
-    def take(self, outputs: Any) -> None:
-        """Puts the logits of a batch aside; an output without any is let pass."""
-        logits = _logits(outputs)
-        if logits is None:
+    def take(self, outputs: Any, kept: Tensor | None = None) -> None:
+        """Puts the logits of a batch aside, or of those kept; an output without any is let pass."""
+        logits = logits_in(outputs, kept)
+        if logits is None or not len(logits):
             return
         if self.ring is None or self.ring.shape[1] != logits.shape[1]:
             with torch.inference_mode(mode=False):  # written to in either mode later
@@ -101,9 +101,10 @@ class RecentPredictions:
         return ring[: len(self)]
 
 
-def _logits(outputs: Any) -> Tensor | None:
-    """As `find_logits`, None where there are none."""
+def logits_in(outputs: Any, kept: Tensor | None = None) -> Tensor | None:
+    """As `find_logits`, None where there are none; of some of the samples, if not all are kept."""
     for tensor in tensors_in(outputs):
         if tensor.ndim == 2 and tensor.is_floating_point():
-            return tensor
+            by_sample = kept is not None and len(kept) == len(tensor)
+            return tensor[kept.to(tensor.device)] if by_sample and kept is not None else tensor
     return None

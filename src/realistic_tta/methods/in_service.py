@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .after_batch import Autosave, Watcher
 from .batch import count_images
 from .checks import check_count
 from .fingerprint import Fingerprint
+from .guard import Guard
 from .health import Counts, Health, RecentPredictions
 from .report import Report
 from .state_file import write_state
@@ -38,12 +39,14 @@ class InService(nn.Module):
     settings: Any
     network: nn.Module
     report: Callable[[], Report]
+    guard: Guard | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.turn = Turn()
         self.counts = Counts()
         self.recent = RecentPredictions()
+        self.kept: Tensor | None = None  # whether a sample was adapted to; None: all
         self.after_batch: list[Callable[[Any], None]] = []
         self.known_fingerprint: Fingerprint | None = None  # made when first needed
 
@@ -61,10 +64,11 @@ class InService(nn.Module):
         if torch.compiler.is_compiling():  # a lock has no place in a graph
             return super().__call__(*args, **kwargs)
         with self.turn:
+            self.kept = None
             outputs = super().__call__(*args, **kwargs)
             self.counts.batches += 1
             self.counts.images += count_images(args, kwargs)
-            self.recent.take(outputs)
+            self.recent.take(outputs, self.kept)
             for tell in tuple(self.after_batch):
                 self._tell(tell)
             return outputs
@@ -161,5 +165,7 @@ def _counted(reset: Callable[..., None]) -> Callable[..., None]:
             reset(self)
             self.counts.resets = before + 1
             self.recent.forget()
+            if self.guard is not None:
+                self.guard.forget()
 
     return counting

@@ -12,7 +12,7 @@ from torch import nn
 from realistic_tta.errors import SettingError, StateError, unknown
 
 from .base import AdaptedNetwork, unwrap
-from .catalogue import METHODS, equipped
+from .catalogue import METHODS, equipped, guarded, tolerant
 from .fingerprint import Fingerprint, fingerprint
 from .health import Counts
 from .settings_json import from_json
@@ -25,6 +25,9 @@ def load(
     network: nn.Module,
     *,
     sync: Literal["torch.distributed"] | None = None,
+    on_bad_input: Literal["exclude", "raise"] = "exclude",
+    bad_output: Literal["source", "nan"] = "source",
+    guard: bool = False,
 ) -> AdaptedNetwork:
     """The network, adapted as it was when it was saved; it goes on to the last bit.
 
@@ -35,6 +38,9 @@ def load(
         path: a file that `adapted.save(path)` has written.
         network: the network that was adapted, as it was trained. It is copied, not changed.
         sync: as in `adapt`; a state is the same with and without.
+        on_bad_input: as in `adapt`.
+        bad_output: as in `adapt`.
+        guard: as in `adapt`; what it has seen is not in the file.
     """
     if not isinstance(network, nn.Module) or isinstance(network, AdaptedNetwork):
         raise SettingError(f"network is a {type(network).__name__}; expected the one as trained")
@@ -49,7 +55,8 @@ def load(
     adapted = _adapt(path, stored, network)
     _continue(path, stored, adapted)
     adapted.counts = counts
-    return equipped(adapted, compile=False, sync=sync)
+    equipped(adapted, compile=False, sync=sync)
+    return guarded(tolerant(adapted, on_bad_input, bad_output), guard=guard)
 
 
 def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedNetwork:

@@ -47,7 +47,7 @@ class DriftAlarm:
         self, network: nn.Module, scores: Sequence[float], images: int, false_alarm_rate: float
     ) -> None:
         # The source's statistics alone, yet the batch's are measured at every layer.
-        self.measuring: Any = adapt(network, "alpha_bn", target_weight=0.0)
+        self.measuring: Any = adapt(network, "alpha_bn", target_weight=0.0, on_bad_input="raise")
         self.scores = tuple(scores)
         self.images = images
         self.false_alarm_rate = false_alarm_rate
