@@ -82,7 +82,7 @@ def adapt(
         bad_output: what a sample left out is answered with: "source", the network as trained on
             what is finite of it, or "nan".
         guard: notice without labels that the method has lost its way, reset it, and let the network
-            as trained answer for a while; off by default, so that methods are as published.
+            as trained answer for a while. For methods that train; off, they are as published.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 

@@ -40,8 +40,8 @@ class GuardSettings:
     """
 
     window: int = 32
-    suspect_below: float = 0.25
-    margin: float = 0.1
+    suspect_below: float = 0.35
+    margin: float = 0.2
     acquitted: int = 4
     rest: int = 1024
 
