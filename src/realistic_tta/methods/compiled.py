@@ -7,7 +7,6 @@ found afterwards: the graph then leaves every buffer as it was, the count of bat
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,8 @@ class CompiledPredict:
     """
 
     def __init__(self) -> None:
-        self.seen: Counter[tuple[Any, ...]] = Counter()
+        self.seen: set[tuple[Any, ...]] = set()
+        self.shapes: set[tuple[Any, ...]] = set()  # that came twice, and are compiled
         self.graph: Callable[..., Any] | None = None
         self.works = True
         self.backend = "inductor"
@@ -44,9 +44,7 @@ class CompiledPredict:
     def __call__(self, adapted: AdaptedNetwork, batch: Batch) -> Any:
         """What adapted.predict(batch) gives, and changes."""
         shape = tuple(_signature(each) for each in tensors_in((batch.args, dict(batch.kwargs))))
-        self.seen[shape] += 1
-        compiled = [seen for seen, times in self.seen.items() if times > 1]
-        if not self.works or shape not in compiled[:MOST_SHAPES]:
+        if not self.works or not self._is_for_a_graph(shape):
             return adapted.predict(batch)
         before = int(adapted.step)
         try:
@@ -64,6 +62,12 @@ class CompiledPredict:
                 "No statistic was changed"
             )
         return outputs
+
+    def _is_for_a_graph(self, shape: tuple[Any, ...]) -> bool:
+        """Whether the shape has come before, and there is room for its graph."""
+        if shape not in self.shapes and len(self.shapes) < MOST_SHAPES:
+            (self.shapes if shape in self.seen else self.seen).add(shape)
+        return shape in self.shapes
 
     def _graph_of(self, adapted: AdaptedNetwork) -> Callable[..., Any]:
         if self.graph is None:

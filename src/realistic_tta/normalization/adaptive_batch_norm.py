@@ -18,7 +18,6 @@ from .statistics_rules import StatisticsRule, Told, TrainingStatistics
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _NO_TRAINING = (False, 0.0)  # and no momentum
-_CUDNN = torch.backends.cudnn.enabled
 _DIMENSIONS: dict[type, tuple[int, ...]] = {
     nn.BatchNorm1d: (2, 3),
     nn.BatchNorm2d: (4,),
@@ -121,7 +120,8 @@ def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Ten
     if mean.ndim == 2:  # of each image (replay_rules.py)
         return _normalize_each(inputs, (weight, bias), ChannelStatistics(mean, variance), layer.eps)
     # Not functional.batch_norm, which first asks whether a training had values enough.
-    return torch.batch_norm(inputs, weight, bias, mean, variance, *_NO_TRAINING, layer.eps, _CUDNN)
+    cudnn = torch.backends.cudnn.enabled
+    return torch.batch_norm(inputs, weight, bias, mean, variance, *_NO_TRAINING, layer.eps, cudnn)
 
 
 def _normalize_each(
@@ -134,7 +134,8 @@ def _normalize_each(
     flat = inputs.reshape(1, -1, *inputs.shape[2:])  # (1, image * channel, ...)
     weight, bias = (None if each is None else each.repeat(len(inputs)) for each in affine)
     mean, variance = (each.flatten() for each in statistics)
-    outputs = torch.batch_norm(flat, weight, bias, mean, variance, *_NO_TRAINING, eps, _CUDNN)
+    cudnn = torch.backends.cudnn.enabled
+    outputs = torch.batch_norm(flat, weight, bias, mean, variance, *_NO_TRAINING, eps, cudnn)
     return outputs.view(inputs.shape)
 
 

@@ -48,7 +48,7 @@ def measure(inputs: Tensor, correction: int = 0, near: Tensor | None = None) -> 
         variance, mean = torch.var_mean(inputs, dim=_all_but_channel(inputs), correction=correction)
         return ChannelStatistics(mean, variance)
     # torch's var_mean is not vectorised on a CPU. Each of these is several times faster, and as
-    # exact; benchmarks/measure.py compares them.
+    # exact; docs/performance.md says when each is taken.
     if inputs.ndim == 2 or not inputs.is_contiguous():
         return _in_two_sweeps(inputs, correction)
     return _in_one_sweep(inputs, correction) or _in_two_sweeps(inputs, correction)
