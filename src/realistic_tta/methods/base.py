@@ -175,7 +175,7 @@ class AdaptedNetwork(InService, ABC):
                 f"{'; '.join(differences[:5])}{more}. Nothing was loaded; "
                 "adapt the same network with the same method first"
             )
-        self.known_fingerprint = None  # a state may carry other weights of the network, too
+        self._is_changed()  # a state may carry other weights of the network, too
         return super().load_state_dict(state_dict, strict, assign)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
@@ -187,13 +187,19 @@ class AdaptedNetwork(InService, ABC):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - torch's signature
         """Follows .to, .half and the like, but keeps what was measured in float32 or better."""
         before = dict(self.named_buffers(recurse=False))
-        self.known_fingerprint = None
+        self._is_changed()
         with torch.inference_mode(mode=False):  # what it makes may have to carry gradients
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self.named_buffers(recurse=False):
             if after.is_floating_point() and after.dtype.itemsize < torch.float32.itemsize:
                 self.register_buffer(name, before[name].to(after.device))
         return self
+
+    def _is_changed(self) -> None:
+        """What was made of the network as it stood no longer holds."""
+        self.known_fingerprint = None
+        if self.compiled is not None:
+            self.compiled.forget_graphs()
 
 
 def _unless_broken(old: Sequence[Tensor], new: Sequence[Tensor]) -> list[Tensor]:

@@ -63,6 +63,10 @@ class CompiledPredict:
             )
         return outputs
 
+    def forget_graphs(self) -> None:
+        """They are made anew when next needed: the network is no longer what they were made of."""
+        self.graph = None
+
     def _is_for_a_graph(self, shape: tuple[Any, ...]) -> bool:
         """Whether the shape has come before, and there is room for its graph."""
         if shape not in self.shapes and len(self.shapes) < MOST_SHAPES:
@@ -75,8 +79,29 @@ class CompiledPredict:
             def predict(size: int, *args: Any, **kwargs: Any) -> Any:
                 return adapted.predict(Batch(args, kwargs, size))
 
-            self.graph = torch.compile(predict, fullgraph=True, dynamic=False, backend=self.backend)
+            # torch.compile knows its graphs by the code, and this one may be some other network's.
+            predict.__code__ = predict.__code__.replace()
+            self.graph = torch.compile(
+                predict, fullgraph=True, dynamic=False, backend=self.backend, options=_guards()
+            )
         return self.graph
+
+
+def _guards() -> dict[str, Any] | None:
+    """What a graph is checked against in each call: the call itself, and torch's own switches.
+
+    torch.compile would look at every layer and setting of the network as well, a thousand of them,
+    which takes as long as two layers of a ResNet-20. They are this package's own, and stay; where
+    they do change, in `_apply` and `load_state_dict`, the graphs are forgotten.
+    """
+    if not hasattr(torch.compiler, "keep_tensor_guards_unsafe"):  # torch before 2.8
+        return None
+    return {"guard_filter_fn": lambda guards: [_is_of_the_call(guard.name) for guard in guards]}
+
+
+def _is_of_the_call(name: str) -> bool:
+    """Whether a guard looks at an argument of `predict`; those of torch's switches have no name."""
+    return not name or name.startswith(("size", "args", "kwargs"))
 
 
 def _signature(tensor: Tensor) -> tuple[Any, ...]:
@@ -87,6 +112,7 @@ def _signature(tensor: Tensor) -> tuple[Any, ...]:
         tensor.dtype,
         tensor.device,
         torch.is_autocast_enabled(tensor.device.type),
+        torch.get_autocast_dtype(tensor.device.type),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
+import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError
@@ -45,7 +47,11 @@ class MomentumSettings:
         if self.momentum != "auto":
             return self.momentum
         assert self.classes is not None  # checked when the network was adapted
-        return choose_momentum(self.classes, self.source_batch_size, batch_size)
+        choose = choose_momentum if torch.compiler.is_compiling() else _choose_once
+        return choose(self.classes, self.source_batch_size, batch_size)
+
+
+_choose_once = lru_cache(maxsize=4096)(choose_momentum)  # each batch asks; a graph cannot remember
 
 
 def count_classes(network: nn.Module) -> int:
