@@ -60,7 +60,7 @@ def is_small(inputs: Tensor) -> bool:
     It is not vectorised, but one call, where a call costs more than the work.
     """
     return (
-        inputs.numel() <= 2**14
+        inputs.numel() <= 2**16
         and inputs.device.type == "cpu"
         and inputs.dtype in _WIDE
         and not inputs.requires_grad
@@ -85,10 +85,10 @@ def _in_one_sweep(inputs: Tensor, correction: int) -> ChannelStatistics | None:
     """From sum and sum of squares; None where a mean far above the deviation costs digits."""
     inner = tuple(range(2, inputs.ndim))
     count = float(values_per_channel(inputs))
-    total = inputs.sum(dim=inner).sum(dim=0)  # (channel,)
+    total = inputs.sum(dim=(0, *inner))  # (channel,)
     mean = total / count
     lengths = torch.linalg.vector_norm(inputs, dim=inner)  # (image, channel)
-    squares = torch.linalg.vector_norm(lengths, dim=0).square_()
+    squares = lengths.square_().sum(dim=0)
     deviations = torch.addcmul(squares, mean, total, value=-1)
     if (deviations < squares * _DIGITS).any():
         return None
