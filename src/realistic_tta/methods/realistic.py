@@ -21,7 +21,7 @@ from realistic_tta.normalization.remembered_statistics import (
     Shares,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.image_moments import moment_scale, to_moments
+from realistic_tta.statistics.image_moments import Units
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
@@ -37,27 +37,29 @@ from .batch_norm_method import BatchNormMethod, reached
 from .checks import check_count, check_number
 from .outputs import find_logits
 
-SPREAD_START = 0.1  # of a Gaussian's, until two images have been seen
+SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
 
 
 @dataclass(frozen=True)
 class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
-    noise: how many times the expected noise counts as chance. tolerance: how far from what is
-    known counts as no shift, as a part of the source's variance: 0.01 is a tenth of a deviation.
+    noise: how many times the expected noise counts as chance. tolerance: how far from the source
+    counts as no shift, as a part of its variance: 0.01 is a tenth of a deviation.
+    source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
     total_variance: what images differ by counts, not only what batches hold.
     warm_start: the plain mean at first, rather than an average that begins at the source.
     several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
-    lean_on_source: the source counts as far as noise explains the distance from it.
+    lean_on_source: the source counts, and all the more where noise explains the distance from it.
     class_balance: a memory of few predicted classes is worth few images.
     """
 
     classes: int | None = None
     source_batch_size: int = 128
-    noise: float = 2.0  # James and Stein 1961: below 2 no worse than not leaning at all
-    tolerance: float = 0.01  # docs/beyond.md, on validation corruptions
+    noise: float = 3.0  # these three: docs/beyond.md, on validation corruptions
+    tolerance: float = 0.01
+    source_share: float = 0.5  # the paper's gamma, there the most that the source may weigh
     total_variance: bool = True
     warm_start: bool = True
     several_memories: bool = True
@@ -70,6 +72,7 @@ class RealisticSettings:
             check_count("classes", self.classes)
         check_number("noise", self.noise, low=0)
         check_number("tolerance", self.tolerance, low=0)
+        check_number("source_share", self.source_share, low=0, high=1)
 
     @property
     def scopes(self) -> tuple[float, ...]:
@@ -85,8 +88,9 @@ class Realistic(BatchNormMethod):
     """Statistics from memories of several lengths and the source, in one pass.
 
     Buffers besides those that every such method has:
-    memories: moments about the source's mean, (memory, 2, all channels), the longest first.
-    spread: variance of the moments from image to image, (2, all channels).
+    memories: moments in the source's units, (memory + 1, 2 * all channels), the longest first; for
+        each layer all first moments, then all second. The last row is the last batch.
+    spread: squared distance of an image's moments from their mean, (layer,).
     weight, squares: of the images in each memory, (layer, memory).
     spread_weight: of the images that the spread was measured from, (layer,).
     class_shares: of the predicted classes in each memory, (memory, class).
@@ -104,14 +108,12 @@ class Realistic(BatchNormMethod):
     class_shares: Tensor
     class_weight: Tensor
     rate: Tensor
-    scale: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
         rate = forgetting(settings.scopes, self.source_mean)  # (memory,)
-        scale = moment_scale(self.source_variance, VARIANCE_FLOOR)  # (2, all channels)
         self.register_buffer("rate", rate, persistent=False)
-        self.register_buffer("scale", scale, persistent=False)
+        self._units: tuple[Tensor, list[Units]] | None = None
         for name, value in self._start().items():
             self.register_buffer(name, value)
 
@@ -134,8 +136,8 @@ class Realistic(BatchNormMethod):
         self.remember(
             target_mean=target.mean,
             target_variance=target.variance,
-            memories=torch.cat([rule.memories for rule in rules], dim=-1),
-            spread=torch.cat([rule.spread for rule in rules], dim=-1),
+            memories=torch.cat([rule.memories for rule in rules], dim=1),
+            spread=self.spread.new_tensor([rule.spread for rule in rules]),
             **self._reached(rules, weights, spread_weight),
             **self._classes_after(outputs, batch),
         )
@@ -150,12 +152,11 @@ class Realistic(BatchNormMethod):
     def _start(self) -> dict[str, Tensor]:
         """All memories before the first batch: at the source, and empty for a warm start."""
         scopes, layers = self.settings.scopes, len(self.layers)
-        moments = to_moments(self.source, self.source_mean)  # (2, all channels)
         empty = self.source_mean.new_zeros(len(scopes))
         weights = Weights(empty, empty) if self.settings.warm_start else steady(self.rate)
         return {
-            "memories": moments.repeat(len(scopes), 1, 1),
-            "spread": SPREAD_START / self.scale,
+            "memories": empty.new_zeros(len(scopes) + 1, 2 * sum(self.sizes)),
+            "spread": 2 * SPREAD_START * self.channels.to(empty.dtype),
             "weight": weights.total.repeat(layers, 1),
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
@@ -167,26 +168,37 @@ class Realistic(BatchNormMethod):
         self, weights: Weights, share: Tensor, spread_share: Tensor
     ) -> list[RememberedStatistics]:
         """One a layer."""
-        kind = RememberedStatistics if self.settings.total_variance else BatchVariances
+        settings = self.settings
+        kind = RememberedStatistics if settings.total_variance else BatchVariances
+        least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
-        uncertainty = self.settings.noise * self._uncertainty(images)
-        shares = zip(share[:, :, None, None], spread_share, correction, uncertainty, strict=True)
-        tolerance = self.settings.tolerance
+        uncertainty = settings.noise * self._uncertainty(images)
+        with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
+        shares = zip(
+            with_batch.unbind(),
+            spread_share.tolist(),
+            correction.tolist(),
+            uncertainty.tolist(),
+            strict=True,
+        )
         return [
-            kind(known, Shares(*each, tolerance))
+            kind(known, Shares(*each, tolerance=settings.tolerance, least=least))
             for known, each in zip(self._known(), shares, strict=True)
         ]
 
     def _known(self) -> list[Known]:
         """What is known of each layer; views, not copies."""
-        source = to_moments(self.source, self.source_mean)
-        flat = (self.source_mean, self.scale, source, self.memories, self.spread)
-        by_layer = zip(*(tensor.split(self.sizes, dim=-1) for tensor in flat), strict=True)
-        known = [Known(*each) for each in by_layer]
-        if self.settings.lean_on_source:
-            return known
-        return [each._replace(source=None) for each in known]
+        memories = self.memories.split([2 * size for size in self.sizes], dim=1)
+        each = zip(self._units_by_layer(), memories, self.spread.tolist(), strict=True)
+        return [Known(*known) for known in each]
+
+    def _units_by_layer(self) -> list[Units]:
+        """Made once, and again where the network was moved."""
+        if self._units is None or self._units[0] is not self.source_mean:
+            sources = self.by_layer(self.source)
+            self._units = self.source_mean, [Units.of(each, VARIANCE_FLOOR) for each in sources]
+        return self._units[1]
 
     def _uncertainty(self, images: Tensor) -> Tensor:
         """Variance of a memory's mean as a part of the spread: one over its independent images.
@@ -214,7 +226,7 @@ class Realistic(BatchNormMethod):
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
         some = reached(rules)
         layers = slice(None) if some is None else some
-        source_weights = [r.source_weight for r in rules if r.source_weight is not None]
+        weighed = [rule.source_weight for rule in rules if rule.source_weight is not None]
         found = {
             "weight": weights.total,
             "squares": weights.squares,
@@ -223,8 +235,9 @@ class Realistic(BatchNormMethod):
         after = {name: self.get_buffer(name).clone() for name in (*found, "source_weight")}
         for name, new in found.items():
             after[name][layers] = new[layers]
-        if source_weights:
-            after["source_weight"][layers] = torch.stack(source_weights).clamp_max(_BELOW_ONE)
+        if weighed:
+            new_weights = self.source_weight.new_tensor(weighed).clamp_max(_BELOW_ONE)
+            after["source_weight"][layers] = new_weights
         return after
 
     def _classes_after(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:

@@ -1,51 +1,61 @@
 """The rule of methods/realistic.py: statistics from memories of different length and the source.
 
 A rule of its own file, like those in statistics_rules.py: it changes nothing outside itself, and
-what it measured is read off it after the pass.
+what it measured is read off it after the pass. Moments are in the source's units (`Units`), so the
+source is at 0 and distances of all channels can be added.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.image_moments import image_moments, to_statistics
-from realistic_tta.statistics.leaning import lean
+from realistic_tta.statistics.image_moments import (
+    Units,
+    image_moments,
+    to_batch_variances,
+    to_statistics,
+    without_between,
+)
+from realistic_tta.statistics.leaning import lean, source_weight, square
 
 
 class Known(NamedTuple):
     """What is known of a layer before a batch.
 
-    centre: the source's mean, (channel,). scale: makes moments comparable, (2, channel).
-    source: the source's moments, (2, channel); None to leave the source out.
-    memories: moments averaged over the last images, (memory, 2, channel), the longest first.
-    spread: variance of the moments from image to image, (2, channel).
+    units: those of its source.
+    memories: moments averaged over the last images, (memory + 1, 2 * channel), the longest first;
+        the last row is room for the batch.
+    spread: squared distance of an image's moments from their mean, a number.
     """
 
-    centre: Tensor
-    scale: Tensor
-    source: Tensor | None
+    units: Units
     memories: Tensor
-    spread: Tensor
+    spread: float
 
 
 class Shares(NamedTuple):
     """What a batch weighs in a layer's averages, and how sure these are.
 
-    memories: share of the batch in each, (memory, 1, 1). spread: the same, a number.
-    correction: n / (n - 1) for the n images that the spread is measured among, a number.
-    uncertainty: variance of each memory's mean, as a part of the spread, (memory,).
-    tolerance: gap that counts as none, for each moment of each channel.
+    memories: share of the batch in each, and 1 for the batch itself, (memory + 1, 1).
+    spread: the same, a number.
+    correction: n / (n - 1) for the n images that the spread is measured among.
+    uncertainty: variance of each memory's mean, as a part of the spread.
+    tolerance: mean squared distance of a moment from the source that counts as none.
+    least: what the source weighs at least; None to leave it out.
     """
 
     memories: Tensor
-    spread: Tensor
-    correction: Tensor
-    uncertainty: Tensor
+    spread: float
+    correction: float
+    uncertainty: Sequence[float]
     tolerance: float
+    least: float | None
 
 
 class RememberedStatistics:
@@ -57,46 +67,60 @@ class RememberedStatistics:
         self.known, self.shares = known, shares
         self.uses: list[tuple[Tensor, int]] = []
         self.memories, self.spread = known.memories, known.spread
-        self.source_weight: Tensor | None = None
+        self.source_weight: float | None = None
         self.target: ChannelStatistics | None = None
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
         known, shares = self.known, self.shares
-        moments, weights = self._pool(inputs)  # (image, 2, channel)
-        mean = self.batch_mean(_average(moments, weights))  # (2, channel)
-        self.memories = torch.addcmul(known.memories, mean - known.memories, shares.memories)
-        spread = _average((moments - self.memories[-1]).square_(), weights) * shares.correction
-        self.spread = torch.lerp(known.spread, spread, shares.spread)
-        noise = torch.dot(self.spread.flatten(), known.scale.flatten())  # a number
-        explained = shares.uncertainty * noise + shares.tolerance * known.scale.numel()
-        self.target = self.to_statistics(self._lean(explained))
+        moments, weights = self._pool(inputs)  # (image, 2 * channel)
+        mean = _average(moments, weights)  # (2 * channel,)
+        within = _scatter(moments, mean, weights)
+        self.memories = torch.lerp(known.memories, self.batch_mean(mean), shares.memories)
+        steps = torch.diff(self.memories, dim=0, prepend=torch.zeros_like(mean)[None])
+        products = (steps @ steps.T).tolist()  # (memory + 1, memory + 1)
+        found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
+        self.spread = known.spread + shares.spread * (found - known.spread)
+        taken = self._lean(products)
+        self.target = self.to_statistics(steps.new_tensor(taken) @ steps)
         return self.target
 
     def batch_mean(self, moments: Tensor) -> Tensor:
-        """What of the batch's mean moments goes into the memories, (2, channel)."""
+        """What of the batch's mean moments goes into the memories, (2 * channel,)."""
         return moments
 
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
         """What the moments in the memories stand for."""
-        return to_statistics(moments, self.known.centre)
+        return to_statistics(moments, self.known.units)
 
-    def _lean(self, explained: Tensor) -> Tensor:
-        """The estimate, (2, channel); notes what the source weighs in it."""
-        source = self.known.source
-        start = self.memories[0] if source is None else source
-        estimate, weight = lean(start, self.memories, explained, self.known.scale)
-        self.source_weight = torch.zeros_like(weight) if source is None else weight
-        return estimate
+    def _lean(self, products: list[list[float]]) -> list[float]:
+        """How much of each step the estimate takes; notes what the source weighs in it."""
+        *products, (*_, batch) = products
+        if not math.isfinite(batch + self.spread):  # told by the caller, with the layer's name
+            return [math.nan] * (len(products) + 1)
+        shares = self.shares
+        explained = [each * self.spread for each in shares.uncertainty]
+        if shares.least is None:
+            explained[0], weight = 0.0, 0.0
+            taken = lean(products, explained)
+        else:
+            taken = lean(products, explained)
+            distance = square(products, taken) / len(self.known.units.deviation) / 2
+            weight = source_weight(distance, shares.least, shares.tolerance)
+        self.source_weight = 1 - (1 - weight) * taken[0]
+        return [(1 - weight) * part for part in taken] + [0.0]
 
     def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""
         positions = inputs.numel() // (inputs.shape[0] * inputs.shape[1])
-        self.uses.append((image_moments(inputs, self.known.centre), positions))
+        self.uses.append((image_moments(inputs, self.known.units), positions))
         if len(self.uses) == 1:
             return self.uses[0][0], None
-        weights = [moments.new_full((len(moments),), float(count)) for moments, count in self.uses]
-        return torch.cat([moments for moments, _ in self.uses]), torch.cat(weights)
+        weights = [
+            moments.new_full((len(moments), 1), float(count)) for moments, count in self.uses
+        ]
+        together = torch.cat(weights)
+        return torch.cat([moments for moments, _ in self.uses]), together / together.sum()
 
 
 class BatchVariances(RememberedStatistics):
@@ -107,18 +131,25 @@ class BatchVariances(RememberedStatistics):
 
     def batch_mean(self, moments: Tensor) -> Tensor:
         """The batch's mean, and its variance about it."""
-        first, second = moments
-        return torch.stack((first, second - first.square()))
+        return without_between(moments)
 
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
         """The second is the variance already."""
-        first, second = moments
-        return ChannelStatistics(first + self.known.centre, second.clamp_min(0))
+        return to_batch_variances(moments, self.known.units)
 
 
 def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
-    """Over the images: (image, 2, channel) to (2, channel)."""
+    """Over the images: (image, 2 * channel) to (2 * channel,)."""
     if weights is None:
         return moments.mean(dim=0)
-    shares = weights / weights.sum()
-    return (shares.view(-1, 1, 1) * moments).sum(dim=0)
+    return (weights * moments).sum(dim=0)
+
+
+def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> float:
+    """Mean squared distance of the images' moments from their mean, a number."""
+    if len(moments) == 1:
+        return 0.0
+    distance = moments - mean
+    if weights is not None:
+        return float((weights * distance.square_()).sum())
+    return float(torch.linalg.vector_norm(distance)) ** 2 / len(moments)

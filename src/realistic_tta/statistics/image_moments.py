@@ -1,4 +1,4 @@
-"""First and second moments of each image's channels, about the source's mean.
+"""First and second moments of each image's channels, in units of the source.
 
 Averaged over images they give the total variance: how much the values inside an image differ and
 how much the images differ from each other. The paper averages the variances of batches, which
@@ -8,55 +8,111 @@ source's variance holds. Used by normalization/remembered_statistics.py.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from .channel_statistics import ChannelStatistics
 
+_FAR = 50.0  # a mean of 7 deviations, squared: there the square of the mean costs digits
 
-def image_moments(inputs: Tensor, centre: Tensor) -> Tensor:
-    """Mean of (inputs - centre) and of its square, over the positions: (image, 2, channel).
 
-    inputs: (image, channel) or (image, channel, *positions). centre: (channel,), the source's mean:
-    moments about it lose no digits where a channel's mean is far larger than its deviation.
+class Units(NamedTuple):
+    """What makes moments of one layer comparable: 0 is the source, 1 a source's deviation.
 
-    >>> inputs = torch.tensor([[[1.0, 3.0]], [[5.0, 5.0]]], device="cpu")
-    >>> image_moments(inputs, torch.tensor([1.0], device="cpu")).squeeze(-1).tolist()
-    [[1.0, 2.0], [4.0, 16.0]]
+        first  = (mean - source.mean) / deviation
+        second = (mean of (value - source.mean) ** 2 - variance) / (sqrt(2) * variance)
+
+    The variance of a Gaussian's square is 2 variance ** 2, hence the root. All are (channel,):
+    source: its statistics. deviation: its root. spread: sqrt(2) * variance.
+    shift: what is subtracted from values first; None where the source's mean is small enough.
+    first, second, cross: of a sum's constant, of a square sum's, and of the sum in the second.
     """
-    inputs = inputs.to(centre.dtype)
-    distance = (inputs.flatten(2) if inputs.ndim > 2 else inputs.unsqueeze(2)) - centre.unsqueeze(1)
-    first = distance.mean(dim=2)  # (image, channel)
-    second = distance.square_().mean(dim=2)
-    return torch.stack((first, second), dim=1)
+
+    source: ChannelStatistics
+    deviation: Tensor
+    spread: Tensor
+    shift: Tensor | None
+    first: Tensor
+    second: Tensor
+    cross: Tensor
+
+    @classmethod
+    def of(cls, source: ChannelStatistics, floor: float) -> Units:
+        """floor: added to every variance before dividing by it."""
+        variance = source.variance + floor
+        deviation, spread = variance.sqrt(), variance * 2**0.5
+        is_far = bool((source.mean.square() > _FAR * variance).any())
+        centre = torch.zeros_like(source.mean) if is_far else source.mean
+        return cls(
+            source,
+            deviation,
+            spread,
+            source.mean if is_far else None,
+            -centre / deviation,
+            (centre.square() - source.variance) / spread,
+            -2 * centre / spread,
+        )
 
 
-def to_moments(statistics: ChannelStatistics, centre: Tensor) -> Tensor:
-    """The moments about the centre that belong to a mean and a variance: (2, channel)."""
-    first = statistics.mean - centre
-    return torch.stack((first, statistics.variance + first.square()))
+def image_moments(inputs: Tensor, units: Units) -> Tensor:
+    """Both moments of each image over its positions, in the source's units: (image, 2 * channel).
 
+    inputs: (image, channel) or (image, channel, *positions).
 
-def to_statistics(moments: Tensor, centre: Tensor) -> ChannelStatistics:
-    """Mean and variance that belong to moments about the centre: the inverse of `to_moments`.
-
-        variance = second - first ** 2
-
-    >>> centre = torch.tensor([10.0], device="cpu")
-    >>> found = to_statistics(torch.tensor([[2.0], [5.0]], device="cpu"), centre)
-    >>> [statistic.item() for statistic in found]
-    [12.0, 1.0]
+    >>> source = ChannelStatistics(*torch.tensor([[1.0], [4.0]], device="cpu"))
+    >>> inputs = torch.tensor([[[1.0, 5.0]]], device="cpu")  # mean 3, mean square about 1: 8
+    >>> [round(each, 4) for each in image_moments(inputs, Units.of(source, 0.0)).flatten().tolist()]
+    [1.0, 0.7071]
     """
-    first, second = moments
-    return ChannelStatistics(first + centre, torch.addcmul(second, first, first, value=-1).relu_())
+    inputs = inputs.to(units.deviation.dtype)
+    if units.shift is not None:
+        inputs = inputs - units.shift.view(-1, *(1 for _ in inputs.shape[2:]))
+    if inputs.ndim == 2:
+        total, squares, each = inputs, inputs.square(), 1.0
+    else:
+        inner = tuple(range(2, inputs.ndim))
+        total = inputs.sum(dim=inner)  # (image, channel)
+        squares = torch.linalg.vector_norm(inputs, dim=inner).square_()
+        each = total.numel() / inputs.numel()
+    first = torch.addcdiv(units.first, total, units.deviation, value=each)
+    second = torch.addcmul(units.second, total, units.cross, value=each)
+    second.addcdiv_(squares, units.spread, value=each)
+    return torch.cat((first, second), dim=1)
 
 
-def moment_scale(variance: Tensor, floor: float) -> Tensor:
-    """One over what a Gaussian of this variance makes of each moment's square, (2, channel).
+def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
+    """Mean and variance that belong to moments in the source's units, (2 * channel,).
 
-        1 / variance for the first moment, 1 / (2 variance ** 2) for the second
+        variance = second moment - first moment ** 2
 
-    so that gaps of all channels and of both moments can be added. floor: added to the variance.
+    >>> source = ChannelStatistics(*torch.tensor([[1.0], [4.0]], device="cpu"))
+    >>> moments = torch.tensor([1.0, 0.7071], device="cpu")
+    >>> [round(each.item(), 3) for each in to_statistics(moments, Units.of(source, 0.0))]
+    [3.0, 4.0]
     """
-    inverse = (variance + floor).reciprocal()
-    return torch.stack((inverse, inverse.square() / 2))
+    first, second = moments.view(2, -1).unbind()
+    moved = first * units.deviation
+    square = torch.addcmul(units.source.variance, second, units.spread)
+    return ChannelStatistics(
+        units.source.mean + moved, square.addcmul_(moved, moved, value=-1).relu_()
+    )
+
+
+def without_between(moments: Tensor) -> Tensor:
+    """The second moment less the first's square: a batch's variance about its own mean.
+
+    For comparison: averages of it leave out how far the means of batches lie apart.
+    """
+    first, second = moments.view(2, -1).unbind()
+    return torch.cat((first, torch.addcmul(second, first, first, value=-(2**-0.5))))
+
+
+def to_batch_variances(moments: Tensor, units: Units) -> ChannelStatistics:
+    """Statistics from averages of `without_between`: the second is the variance already."""
+    first, second = moments.view(2, -1).unbind()
+    variance = torch.addcmul(units.source.variance, second, units.spread)
+    return ChannelStatistics(
+        torch.addcmul(units.source.mean, first, units.deviation), variance.relu_()
+    )

@@ -4,45 +4,64 @@ Several memories of one quantity lie ready: a long one is exact but old, a short
 uncertain. The estimate starts at the source and goes to each memory in turn, the longest first, and
 each time stays behind by the share of the gap that noise alone would make (James and Stein 1961,
 positive part). Used by normalization/remembered_statistics.py.
+
+All of it is arithmetic with a few numbers: the source is at 0, the memories are known by the steps
+from one to the next, and distances by the products of these steps.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-
-class Estimate(NamedTuple):
-    """moments: (2, channel). start_weight: what the start still weighs in them, a number."""
-
-    moments: Tensor
-    start_weight: Tensor
+Products = Sequence[Sequence[float]]
 
 
-def lean(start: Tensor, memories: Tensor, explained: Tensor, scale: Tensor) -> Estimate:
-    """From the start to each memory, less the weight that stays behind.
+def lean(products: Products, explained: Sequence[float]) -> list[float]:
+    """How much of each step is taken, from the source over each memory to the last.
 
-        stay = min(1, explained / gap)         gap = sum of scale * (memory - estimate) ** 2
+        stay = min(1, explained / gap)         gap = |memory - estimate| ** 2
         estimate = stay * estimate + (1 - stay) * memory
 
-    start: (2, channel). memories: (memory, 2, channel), the longest first. explained: the gap that
-    is no sign of a change, (memory,). scale: (2, channel), makes squares comparable.
+    products: of the steps, (memory, memory); the first leads from the source to the longest
+    memory. explained: the gap that is no sign of a change, of each memory. The estimate is the sum
+    of the steps, each times what is returned for it.
 
-    >>> start, scale = torch.zeros(2, 1, device="cpu"), torch.ones(2, 1, device="cpu")
-    >>> memory = torch.tensor([[[2.0], [0.0]]], device="cpu")
-    >>> lean(start, memory, torch.tensor([1.0], device="cpu"), scale).moments.flatten().tolist()
-    [1.5, 0.0]
+    >>> lean([[4.0]], [1.0])
+    [0.75]
     """
-    estimate, weight = start, explained.new_ones(())
-    for memory, tolerated in zip(memories.unbind(), explained.unbind(), strict=True):
-        distance = estimate - memory  # (2, channel)
-        gap = torch.dot((distance * scale).flatten(), distance.flatten())
-        stay = (tolerated / gap.clamp_min(_LEAST)).clamp_max(1)
-        estimate = torch.addcmul(memory, distance, stay)
-        weight = weight * stay
-    return Estimate(estimate, weight)
+    taken = [0.0] * len(explained)
+    for place, tolerated in enumerate(explained):
+        rest = [float(step <= place) - part for step, part in enumerate(taken)]
+        gap = square(products, rest)
+        stay = min(1.0, tolerated / gap) if gap > 0 else 1.0
+        taken = [part + (1 - stay) * left for part, left in zip(taken, rest, strict=True)]
+    return taken
 
 
-_LEAST = 1e-30  # no gap at all is explained by anything
+def square(products: Products, parts: Sequence[float]) -> float:
+    """The squared length of the sum of the steps, each times its part.
+
+    >>> square([[1.0, 0.0], [0.0, 4.0]], [1.0, 0.5])
+    2.0
+    """
+    return sum(
+        one * other * products[row][column]
+        for row, one in enumerate(parts)
+        if one
+        for column, other in enumerate(parts)
+    )
+
+
+def source_weight(distance: float, least: float, tolerance: float) -> float:
+    """What the source weighs at last: at least so much, and all where nothing has shifted.
+
+        weight = max(least, min(1, tolerance / distance))
+
+    distance: of the estimate from the source, squared. tolerance: the distance that is no shift.
+
+    >>> [source_weight(distance, 0.5, 0.01) for distance in (1.0, 0.0125, 0.0)]
+    [0.5, 0.8, 1.0]
+    """
+    if distance <= tolerance:
+        return 1.0
+    return max(least, tolerance / distance)
