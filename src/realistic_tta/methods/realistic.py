@@ -108,11 +108,14 @@ class Realistic(BatchNormMethod):
     class_shares: Tensor
     class_weight: Tensor
     rate: Tensor
+    steps: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
         rate = forgetting(settings.scopes, self.source_mean)  # (memory,)
+        rows = torch.eye(len(rate) + 1, dtype=rate.dtype, device=rate.device)
         self.register_buffer("rate", rate, persistent=False)
+        self.register_buffer("steps", rows - rows.roll(1, 0).tril(-1), persistent=False)
         self._units: tuple[Tensor, list[Units]] | None = None
         for name, value in self._start().items():
             self.register_buffer(name, value)
@@ -177,6 +180,7 @@ class Realistic(BatchNormMethod):
         with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
         shares = zip(
             with_batch.unbind(),
+            [self.steps] * len(self.layers),
             spread_share.tolist(),
             correction.tolist(),
             uncertainty.tolist(),

@@ -43,7 +43,8 @@ class Shares(NamedTuple):
     """What a batch weighs in a layer's averages, and how sure these are.
 
     memories: share of the batch in each, and 1 for the batch itself, (memory + 1, 1).
-    spread: the same, a number.
+    steps: takes from each row the one before, (memory + 1, memory + 1).
+    spread: the batch's share in it, a number.
     correction: n / (n - 1) for the n images that the spread is measured among.
     uncertainty: variance of each memory's mean, as a part of the spread.
     tolerance: mean squared distance of a moment from the source that counts as none.
@@ -51,6 +52,7 @@ class Shares(NamedTuple):
     """
 
     memories: Tensor
+    steps: Tensor
     spread: float
     correction: float
     uncertainty: Sequence[float]
@@ -77,7 +79,7 @@ class RememberedStatistics:
         mean = _average(moments, weights)  # (2 * channel,)
         within = _scatter(moments, mean, weights)
         self.memories = torch.lerp(known.memories, self.batch_mean(mean), shares.memories)
-        steps = torch.diff(self.memories, dim=0, prepend=torch.zeros_like(mean)[None])
+        steps = shares.steps @ self.memories  # from the source to each memory, to the batch
         products = (steps @ steps.T).tolist()  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
@@ -141,15 +143,14 @@ class BatchVariances(RememberedStatistics):
 def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
     """Over the images: (image, 2 * channel) to (2 * channel,)."""
     if weights is None:
-        return moments.mean(dim=0)
+        return moments.sum(dim=0).div_(moments.shape[0])
     return (weights * moments).sum(dim=0)
 
 
 def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> float:
     """Mean squared distance of the images' moments from their mean, a number."""
-    if len(moments) == 1:
+    if moments.shape[0] == 1:
         return 0.0
-    distance = moments - mean
     if weights is not None:
-        return float((weights * distance.square_()).sum())
-    return float(torch.linalg.vector_norm(distance)) ** 2 / len(moments)
+        return float((weights * (moments - mean).square_()).sum())
+    return float(torch.dist(moments, mean)) ** 2 / moments.shape[0]

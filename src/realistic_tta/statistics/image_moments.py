@@ -66,7 +66,8 @@ def image_moments(inputs: Tensor, units: Units) -> Tensor:
     >>> [round(each, 4) for each in image_moments(inputs, Units.of(source, 0.0)).flatten().tolist()]
     [1.0, 0.7071]
     """
-    inputs = inputs.to(units.deviation.dtype)
+    if inputs.dtype is not units.deviation.dtype:
+        inputs = inputs.to(units.deviation.dtype)
     if units.shift is not None:
         inputs = inputs - units.shift.view(-1, *(1 for _ in inputs.shape[2:]))
     if inputs.ndim == 2:

@@ -29,13 +29,15 @@ def lean(products: Products, explained: Sequence[float]) -> list[float]:
     >>> lean([[4.0]], [1.0])
     [0.75]
     """
-    taken = [0.0] * len(explained)
+    rest: list[float] = []  # memory - estimate, as parts of the steps
+    gap = 0.0
     for place, tolerated in enumerate(explained):
-        rest = [float(step <= place) - part for step, part in enumerate(taken)]
-        gap = square(products, rest)
+        row = products[place]
+        gap += 2 * sum(part * row[step] for step, part in enumerate(rest)) + row[place]
         stay = min(1.0, tolerated / gap) if gap > 0 else 1.0
-        taken = [part + (1 - stay) * left for part, left in zip(taken, rest, strict=True)]
-    return taken
+        rest = [stay * part for part in (*rest, 1.0)]
+        gap *= stay * stay
+    return [1 - part for part in rest]
 
 
 def square(products: Products, parts: Sequence[float]) -> float:
@@ -44,11 +46,9 @@ def square(products: Products, parts: Sequence[float]) -> float:
     >>> square([[1.0, 0.0], [0.0, 4.0]], [1.0, 0.5])
     2.0
     """
+    places = range(len(parts))
     return sum(
-        one * other * products[row][column]
-        for row, one in enumerate(parts)
-        if one
-        for column, other in enumerate(parts)
+        parts[one] * sum(products[one][other] * parts[other] for other in places) for one in places
     )
 
 
@@ -59,8 +59,8 @@ def source_weight(distance: float, least: float, tolerance: float) -> float:
 
     distance: of the estimate from the source, squared. tolerance: the distance that is no shift.
 
-    >>> [source_weight(distance, 0.5, 0.01) for distance in (1.0, 0.0125, 0.0)]
-    [0.5, 0.8, 1.0]
+    >>> [source_weight(distance, 0.5, 0.01) for distance in (1.0, 0.016, 0.0)]
+    [0.5, 0.625, 1.0]
     """
     if distance <= tolerance:
         return 1.0

@@ -1,0 +1,179 @@
+"""The error of realistic and rectified_tema over settings and batch sizes: docs/beyond.md's tables.
+
+python tools/beyond_grid.py run GRID.jsonl --images 100 --seeds 1,2,3
+python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --images 50
+python tools/beyond_grid.py show GRID.jsonl
+
+Besides the settings of `rtta bench`: short streams, clean images, and batches of changing size
+(1 to 64 images at random, once for all batch sizes). What is in the file is not run again.
+cifar100-c must be on disk (`rtta corrupt`); clean images are the package's photographs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from tempfile import gettempdir
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import realistic_tta
+from realistic_tta.benchmark.data import DATA, IN_PACKAGE, open_stream, prepare
+from realistic_tta.datasets.sample import load_sample
+from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.streams.settings import StreamPlan
+
+METHODS = ("source", "rectified_tema", "realistic")
+SIZES = (200, 64, 16, 4, 2, 1)
+Batches = Iterator[tuple[Tensor, Tensor]]
+
+
+class Setting(NamedTuple):
+    """plan: of `rtta bench`; None for clean images. share: times the images asked for."""
+
+    plan: dict[str, Any] | None
+    share: float = 1.0
+    changing: bool = False
+
+
+SETTINGS = {
+    "continual": Setting({}, share=4),
+    "short, 200 images": Setting({}, share=2),
+    "short, 50 images": Setting({}, share=1 / 2),
+    "mixed": Setting({"setting": "mixed"}),
+    "gradual": Setting({"setting": "gradual"}, share=1 / 5),
+    "sorted": Setting({"setting": "correlated"}),
+    "Dirichlet 0.1": Setting({"setting": "correlated", "delta": 0.1}),
+    "Dirichlet 1": Setting({"setting": "correlated", "delta": 1.0}),
+    "changing sizes": Setting({}, changing=True),
+    "clean": Setting(None),
+}
+
+
+def batches(record: dict[str, Any], folder: Path) -> Batches:
+    """Of the stream that a record names, in order."""
+    setting, size, seed = SETTINGS[record["setting"]], record["size"], record["seed"]
+    if setting.plan is None:
+        yield from _clean(record["images"] * 15, size, seed)
+        return
+    plan = StreamPlan(images=int(record["images"] * setting.share), seed=seed, **setting.plan)
+    name = IN_PACKAGE.get(record["data"], record["data"])
+    prepare(name, plan, folder, workers=1)
+    stream = open_stream(name, plan, folder)
+    if not setting.changing:
+        yield from ((batch.images, batch.labels) for batch in stream.batches(size))
+        return
+    generator = torch.Generator().manual_seed(seed)
+    for part in stream.batches(int(record["images"] * setting.share)):  # a corruption at a time
+        sizes = torch.randint(1, 65, (len(part.labels),), generator=generator).cumsum(0)
+        ends = [end for end in sizes.tolist() if end < len(part.labels)]
+        pieces = (each.tensor_split(ends) for each in (part.images, part.labels))
+        yield from zip(*pieces, strict=True)
+
+
+def _clean(count: int, size: int, seed: int) -> Batches:
+    sample = load_sample()
+    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
+    pixels = torch.from_numpy(sample.images)[order].permute(0, 3, 1, 2).float().div(255)
+    return zip(pixels.split(size), torch.from_numpy(sample.labels)[order].split(size), strict=True)
+
+
+def error(method: str, network: torch.nn.Module, stream: Batches) -> float:
+    """Percent wrong."""
+    adapted = realistic_tta.adapt(network, method)
+    wrong = [adapted(images).argmax(dim=1) != labels for images, labels in stream]
+    return 100 * torch.cat(wrong).float().mean().item()
+
+
+def run(arguments: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    network = load_network(str(DATA[arguments.data].embedded))
+    known = {cell_of(record) for record in read(arguments.file)}
+    for record in wanted(arguments):
+        if cell_of(record) in known:
+            continue
+        found = error(record["method"], network, batches(record, arguments.folder))
+        record["error"] = round(found, 3)
+        with arguments.file.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        print(*record.values(), flush=True)
+
+
+def wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The source once for all batch sizes; clean images of CIFAR-10 alone."""
+    sizes = arguments.batch_sizes
+    for seed, name in itertools.product(arguments.seeds, arguments.settings):
+        if name == "clean" and arguments.data != "cifar10-c":
+            continue
+        for size in sizes[:1] if SETTINGS[name].changing else sizes:
+            for method in METHODS if size == sizes[0] else METHODS[1:]:
+                record = {"data": arguments.data, "setting": name, "size": size, "seed": seed}
+                yield record | {"method": method, "images": arguments.images}
+
+
+def cell_of(record: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[key] for key in ("data", "setting", "size", "seed", "method", "images"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def show(records: list[dict[str, Any]]) -> None:
+    """A Markdown table a data set: realistic / rectified_tema, means over seeds."""
+    for data in dict.fromkeys(record["data"] for record in records):
+        mine = [record for record in records if record["data"] == data]
+        seeds = len({record["seed"] for record in mine})
+        print(f"\n{data}, {seeds} seed{'s' if seeds > 1 else ''}\n")
+        print("| | source | " + " | ".join(map(str, SIZES)) + " |")
+        print("|---|---:|" + "---:|" * len(SIZES))
+        for setting in SETTINGS:
+            if any(record["setting"] == setting for record in mine):
+                cells = [_cell(mine, setting, size) for size in SIZES]
+                source = _mean(mine, setting, "source", None)
+                print(f"| {setting} | {source} | " + " | ".join(cells) + " |")
+
+
+def _cell(records: list[dict[str, Any]], setting: str, size: int) -> str:
+    ours = _mean(records, setting, "realistic", size)
+    return f"{ours} / {_mean(records, setting, 'rectified_tema', size)}" if ours else ""
+
+
+def _mean(records: list[dict[str, Any]], setting: str, method: str, size: int | None) -> str:
+    found = [
+        record["error"]
+        for record in records
+        if (record["setting"], record["method"]) == (setting, method)
+        and size in (None, record["size"])
+    ]
+    return f"{fmean(found):.1f}" if found else ""
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", choices=["run", "show"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--data", choices=["cifar10-c", "cifar100-c"], default="cifar10-c")
+    parser.add_argument("--images", type=int, default=100, help="of each corruption")
+    parser.add_argument("--seeds", type=_numbers, default=[1])
+    parser.add_argument("--batch-sizes", type=_numbers, default=[*SIZES])
+    parser.add_argument("--settings", type=lambda text: text.split("/"), default=[*SETTINGS])
+    parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "rtta-beyond")
+    arguments = parser.parse_args()
+    if arguments.what == "run":
+        run(arguments)
+    show(read(arguments.file))
+
+
+if __name__ == "__main__":
+    main()
