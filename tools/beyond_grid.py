@@ -1,7 +1,8 @@
 """The error of realistic and rectified_tema over settings and batch sizes: docs/beyond.md's tables.
 
-python tools/beyond_grid.py run GRID.jsonl --images 100 --seeds 1,2,3
-python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --images 50
+python tools/beyond_grid.py run GRID.jsonl --seeds 1,2,3
+python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --batch-sizes 200,16,1
+python tools/beyond_grid.py run GRID.jsonl --times 10
 python tools/beyond_grid.py show GRID.jsonl
 
 Besides the settings of `rtta bench`: short streams, clean images, and batches of changing size
@@ -35,19 +36,18 @@ Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 class Setting(NamedTuple):
-    """plan: of `rtta bench`; None for clean images. share: times the images asked for."""
+    """plan: of `rtta bench`; None for clean images. images: of each corruption, times --times."""
 
     plan: dict[str, Any] | None
-    share: float = 1.0
+    images: int = 50
     changing: bool = False
 
 
 SETTINGS = {
-    "continual": Setting({}, share=4),
-    "short, 200 images": Setting({}, share=2),
-    "short, 50 images": Setting({}, share=1 / 2),
+    "continual, 200 images": Setting({}, images=200),
+    "continual, 50 images": Setting({}),
     "mixed": Setting({"setting": "mixed"}),
-    "gradual": Setting({"setting": "gradual"}, share=1 / 5),
+    "gradual": Setting({"setting": "gradual"}, images=10),
     "sorted": Setting({"setting": "correlated"}),
     "Dirichlet 0.1": Setting({"setting": "correlated", "delta": 0.1}),
     "Dirichlet 1": Setting({"setting": "correlated", "delta": 1.0}),
@@ -59,10 +59,11 @@ SETTINGS = {
 def batches(record: dict[str, Any], folder: Path) -> Batches:
     """Of the stream that a record names, in order."""
     setting, size, seed = SETTINGS[record["setting"]], record["size"], record["seed"]
+    images = setting.images * record["times"]
     if setting.plan is None:
-        yield from _clean(record["images"] * 15, size, seed)
+        yield from _clean(images * 15, size, seed)
         return
-    plan = StreamPlan(images=int(record["images"] * setting.share), seed=seed, **setting.plan)
+    plan = StreamPlan(images=images, seed=seed, **setting.plan)
     name = IN_PACKAGE.get(record["data"], record["data"])
     prepare(name, plan, folder, workers=1)
     stream = open_stream(name, plan, folder)
@@ -70,7 +71,7 @@ def batches(record: dict[str, Any], folder: Path) -> Batches:
         yield from ((batch.images, batch.labels) for batch in stream.batches(size))
         return
     generator = torch.Generator().manual_seed(seed)
-    for part in stream.batches(int(record["images"] * setting.share)):  # a corruption at a time
+    for part in stream.batches(images):  # a corruption at a time
         sizes = torch.randint(1, 65, (len(part.labels),), generator=generator).cumsum(0)
         ends = [end for end in sizes.tolist() if end < len(part.labels)]
         pieces = (each.tensor_split(ends) for each in (part.images, part.labels))
@@ -114,11 +115,11 @@ def wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for size in sizes[:1] if SETTINGS[name].changing else sizes:
             for method in METHODS if size == sizes[0] else METHODS[1:]:
                 record = {"data": arguments.data, "setting": name, "size": size, "seed": seed}
-                yield record | {"method": method, "images": arguments.images}
+                yield record | {"method": method, "times": arguments.times}
 
 
 def cell_of(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[key] for key in ("data", "setting", "size", "seed", "method", "images"))
+    return tuple(record[key] for key in ("data", "setting", "size", "seed", "method", "times"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -127,10 +128,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def show(records: list[dict[str, Any]]) -> None:
     """A Markdown table a data set: realistic / rectified_tema, means over seeds."""
-    for data in dict.fromkeys(record["data"] for record in records):
-        mine = [record for record in records if record["data"] == data]
+    for data, times in dict.fromkeys((record["data"], record["times"]) for record in records):
+        mine = [each for each in records if (each["data"], each["times"]) == (data, times)]
         seeds = len({record["seed"] for record in mine})
-        print(f"\n{data}, {seeds} seed{'s' if seeds > 1 else ''}\n")
+        longer = f", {times} times the images" if times > 1 else ""
+        print(f"\n{data}, {seeds} seed{'s' if seeds > 1 else ''}{longer}\n")
         print("| | source | " + " | ".join(map(str, SIZES)) + " |")
         print("|---|---:|" + "---:|" * len(SIZES))
         for setting in SETTINGS:
@@ -164,7 +166,7 @@ def main() -> None:
     parser.add_argument("what", choices=["run", "show"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", choices=["cifar10-c", "cifar100-c"], default="cifar10-c")
-    parser.add_argument("--images", type=int, default=100, help="of each corruption")
+    parser.add_argument("--times", type=int, default=1, help="the images of each setting")
     parser.add_argument("--seeds", type=_numbers, default=[1])
     parser.add_argument("--batch-sizes", type=_numbers, default=[*SIZES])
     parser.add_argument("--settings", type=lambda text: text.split("/"), default=[*SETTINGS])

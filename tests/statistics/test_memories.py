@@ -77,19 +77,32 @@ def test_steady_weights_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("classes", "images"), [(10, 4), (10, 50), (100, 20)])
+@pytest.mark.parametrize("usual", ["even", "skewed"])
 def test_independent_images_are_as_concentrated_as_one_over_their_number(
-    classes: int, images: int
+    classes: int, images: int, usual: str
 ) -> None:
+    """Whatever classes are usual: those that a network under shift predicts are not even."""
     generator = torch.Generator().manual_seed(classes + images)
-    drawn = torch.randint(classes, (20_000, images), generator=generator)
+    likely = torch.ones(classes) if usual == "even" else torch.rand(classes, generator=generator)
+    drawn = torch.multinomial(likely.expand(20_000, -1), images, True, generator=generator)  # noqa: FBT003
     shares = torch.zeros(20_000, classes).scatter_add_(1, drawn, torch.ones(drawn.shape)) / images
-    assert class_concentration(shares).mean().item() == pytest.approx(1 / images, rel=0.02)
+    memories = torch.cat((likely[None] / likely.sum(), shares))
+    found = class_concentration(memories)[1:].mean().item()
+    assert found == pytest.approx(1 / images, rel=0.03)
 
 
 def test_concentration_does_not_depend_on_which_classes_they_are() -> None:
-    shares = torch.tensor([0.5, 0.3, 0.2, 0.0])
-    orders = [shares[torch.randperm(4, generator=torch.Generator().manual_seed(n))] for n in (1, 2)]
-    assert len({round(class_concentration(each).item(), 6) for each in (shares, *orders)}) == 1
+    shares = torch.tensor([[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    orders = [torch.randperm(4, generator=torch.Generator().manual_seed(n)) for n in (1, 2)]
+    expected = class_concentration(shares)
+    for order in orders:
+        torch.testing.assert_close(class_concentration(shares[:, order]), expected)
+
+
+def test_a_memory_without_predictions_is_not_concentrated() -> None:
+    assert class_concentration(torch.zeros(3, 10)).tolist() == [0.0] * 3
+    assert class_concentration(torch.zeros(3, 1)).tolist() == [0.0] * 3
+    assert class_concentration(torch.ones(3, 1)).tolist() == [0.0] * 3
 
 
 def test_shares_of_predictions_are_counted() -> None:

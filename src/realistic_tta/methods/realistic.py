@@ -45,7 +45,7 @@ class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
     noise: how many times the expected noise counts as chance. tolerance: how far from the source
-    counts as no shift, as a part of its variance: 0.01 is a tenth of a deviation.
+    counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
     total_variance: what images differ by counts, not only what batches hold.
@@ -57,8 +57,8 @@ class RealisticSettings:
 
     classes: int | None = None
     source_batch_size: int = 128
-    noise: float = 3.0  # these three: docs/beyond.md, on validation corruptions
-    tolerance: float = 0.01
+    noise: float = 2.0  # these three: docs/beyond.md, on validation corruptions
+    tolerance: float = 0.0075
     source_share: float = 0.5  # the paper's gamma, there the most that the source may weigh
     total_variance: bool = True
     warm_start: bool = True

@@ -72,19 +72,27 @@ def add_images(weights: Weights, rate: Tensor, images: int) -> tuple[Weights, Te
 
 
 def class_concentration(shares: Tensor) -> Tensor:
-    """How unevenly classes are spread: 0 for evenly, 1 for a single class, (...).
+    """How far the classes in each memory are from what they are in the long run, (memory,).
 
-        concentration = (classes * sum of shares ** 2 - 1) / (classes - 1)
+        concentration = |shares - usual| ** 2 / (1 - |usual| ** 2)
 
-    shares: of each class among the images in a memory, (..., class). Among n independent images it
-    is 1 / n on average, whatever the number of classes, if they are equally frequent; so one over
-    it is the number of independent images that the memory is worth.
+    shares: of each class among the images in a memory, (memory, class), the longest first. usual:
+    the longest memory's, and evenly spread classes for that one itself. Among n independent images
+    it is 1 / n on average, whatever is usual; so one over it is the number of independent images
+    that a memory is worth. It is 1 for a single class where they are usually even.
 
-    >>> class_concentration(torch.tensor([[1.0, 0.0], [0.5, 0.5]], device="cpu")).tolist()
-    [1.0, 0.0]
+    >>> even, single = [0.5, 0.5], [1.0, 0.0]
+    >>> class_concentration(torch.tensor([even, single], device="cpu")).tolist()
+    [0.0, 1.0]
     """
-    classes = shares.shape[-1]
-    return (classes * shares.square().sum(dim=-1) - 1) / max(classes - 1, 1)
+    even = torch.full_like(shares[:1], 1 / shares.shape[1])
+    usual = torch.cat((even, shares[:1].expand(len(shares) - 1, -1)))
+    left = 1 - usual.square().sum(dim=1)
+    apart = (shares - usual).square().sum(dim=1) / left.clamp_min(_LEAST)
+    return apart * shares.sum(dim=1)  # 0 for a memory in which no class has been predicted yet
+
+
+_LEAST = 1e-6  # of what is left where one class is all there is
 
 
 def class_shares(logits: Tensor, classes: int) -> Tensor:
