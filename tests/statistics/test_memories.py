@@ -84,7 +84,7 @@ def test_independent_images_are_as_concentrated_as_one_over_their_number(
     """Whatever classes are usual: those that a network under shift predicts are not even."""
     generator = torch.Generator().manual_seed(classes + images)
     likely = torch.ones(classes) if usual == "even" else torch.rand(classes, generator=generator)
-    drawn = torch.multinomial(likely.expand(20_000, -1), images, True, generator=generator)  # noqa: FBT003
+    drawn = torch.multinomial(likely.expand(20_000, -1), images, True, generator=generator)
     shares = torch.zeros(20_000, classes).scatter_add_(1, drawn, torch.ones(drawn.shape)) / images
     memories = torch.cat((likely[None] / likely.sum(), shares))
     found = class_concentration(memories)[1:].mean().item()

@@ -1,0 +1,211 @@
+"""A picture for each piece of realistic, from the package's network and photographs.
+
+python tools/beyond_pictures.py docs/images
+
+Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png and
+beyond_classes.png, as docs/beyond.md shows them. All but the fourth look at the first BatchNorm
+layer, whose inputs are the same whatever the layers do. The fourth is the error on the corruptions
+that settings were chosen on.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import realistic_tta
+from realistic_tta.datasets.corruptions.catalogue import corrupt
+from realistic_tta.datasets.sample import load_sample
+from realistic_tta.methods.realistic import Realistic
+from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
+from realistic_tta.statistics.memories import class_concentration
+
+SIZE = (5.0, 3.0)
+OURS, THEIRS = STYLES["realistic"]["color"], STYLES["rectified_tema"]["color"]
+ALONE: dict[str, Any] = {"noise": 0.0, "tolerance": 0.0, "source_share": 0.0}  # the last memory
+OFF = "log of the ratio, mean channel"
+VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+
+def shifted(corruption: str, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
+    """Images at severity 5, and their labels."""
+    sample = load_sample()
+    few = slice(start, start + count)
+    pixels = corrupt(sample.images[few], corruption, 5, np.random.default_rng(0))
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(255)
+    return images, torch.from_numpy(sample.labels[few])
+
+
+def adapted(method: str = "realistic", **settings: Any) -> Any:
+    return realistic_tta.adapt(load_network("cifar10"), method, **settings)
+
+
+def first(network: Any, statistic: str) -> Tensor:
+    """Of the first layer's channels."""
+    found: Tensor = network.get_buffer(statistic)[: network.sizes[0]].clone()
+    return found
+
+
+def off(network: Any, final: Any) -> float:
+    """How far the variance is from the final one."""
+    ratio = first(network, "target_variance") / first(final, "target_variance")
+    return ratio.log().abs().mean().item()
+
+
+def panel(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    figure, (axes,) = new_panels(1, 1, SIZE, title)
+    axes.set(xlabel=x, ylabel=y)
+    return figure, axes
+
+
+@in_style
+def total_variance() -> Figure:
+    images, _ = shifted("gaussian_noise", 256)
+    whole = adapted("tbn")
+    whole(images)
+    pooled = first(whole, "target_variance")
+    figure, axes = panel(
+        "Variance found, over that of all 256 images", "batch size", "ratio, median channel"
+    )
+    sizes = [1, 2, 4, 8, 16, 64]
+    for total, colour, label in (
+        (True, OURS, "total variance"),
+        (False, THEIRS, "average of batch variances"),
+    ):
+        found = []
+        for size in sizes:
+            network = adapted(
+                total_variance=total, several_memories=False, source_batch_size=10**6, **ALONE
+            )
+            for batch in images.split(size):
+                network(batch)
+            ratio = first(network, "target_variance") / pooled
+            found.append(ratio.median().item())
+        axes.plot(sizes, found, color=colour, marker="o", label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, list(map(str, sizes)))
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return figure
+
+
+@in_style
+def warm_start() -> Figure:
+    images, _ = shifted("gaussian_noise", 300)
+    final = adapted("tbn")
+    final(images)
+    figure, axes = panel(
+        "How far the variance is from that of all images, batch size 1", "images seen", OFF
+    )
+    one = {"several_memories": False, **ALONE}
+    for network, colour, label in (
+        (adapted(**one), OURS, "warm start"),
+        (adapted(warm_start=False, **one), "#999999", "from the source"),
+        (adapted("tema"), THEIRS, "tema: from mean 0, variance 1"),
+    ):
+        way = []
+        for image in images.split(1):
+            network(image)
+            way.append(off(network, final))
+        axes.plot(range(1, len(way) + 1), way, color=colour, label=label)
+    axes.set(xscale="log", yscale="log")
+    axes.legend()
+    return figure
+
+
+@in_style
+def memories() -> Figure:
+    before, after = shifted("gaussian_noise", 240)[0], shifted("fog", 240, start=240)[0]
+    final = adapted("tbn")
+    final(after)
+    figure, axes = panel(
+        "How far the variance is from the new domain's, batch size 4",
+        "images since the change",
+        OFF,
+    )
+    for several, colour, label in (
+        (True, OURS, "three memories"),
+        (False, "#999999", "one, of 128 images"),
+    ):
+        network = adapted(several_memories=several, source_share=0.0)
+        way = []
+        for batch in torch.cat((before, after)).split(4):
+            network(batch)
+            way.append(off(network, final))
+        since = range(4 - len(before), len(after) + 1, 4)
+        axes.plot(since, way, color=colour, label=label)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xlim(left=-60)
+    axes.legend()
+    return figure
+
+
+@in_style
+def source() -> Figure:
+    parts = [shifted(name, 250) for name in VALIDATION]
+    shares = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8]
+    errors = [error(adapted(source_share=share), parts) for share in shares]
+    figure, axes = panel(
+        "What the source weighs at least, batch size 16", "source_share", "error (%)"
+    )
+    axes.plot(shares, errors, color=OURS, marker="d", label="realistic")
+    beside = error(adapted("rectified_tema"), parts)
+    axes.axhline(beside, color=THEIRS, linestyle="--", label="rectified_tema")
+    axes.legend()
+    return figure
+
+
+def error(network: Any, parts: list[tuple[Tensor, Tensor]]) -> float:
+    """Percent wrong, in batches of 16."""
+    wrong = [
+        network(images).argmax(dim=1) != labels
+        for part in parts
+        for images, labels in zip(*(each.split(16) for each in part), strict=True)
+    ]
+    return 100 * torch.cat(wrong).float().mean().item()
+
+
+@in_style
+def classes() -> Figure:
+    images, labels = shifted("spatter", 600)
+    figure, axes = panel(
+        "What the memory of 128 images is worth", "images seen", "independent images"
+    )
+    for order, colour, label in (
+        (torch.arange(600), OURS, "random order"),
+        (labels.argsort(stable=True), "#999999", "sorted by label"),
+    ):
+        network = adapted()
+        assert isinstance(network, Realistic)
+        worth = []
+        for batch in images[order].split(8):
+            network(batch)
+            concentration = class_concentration(network.class_shares)[1].item()
+            weight, squares = network.weight[0, 1].item(), network.squares[0, 1].item()
+            worth.append(1 / max(squares / weight**2, concentration))
+        axes.plot(range(8, 601, 8), worth, color=colour, label=label)
+    axes.legend()
+    return figure
+
+
+PICTURES = {
+    "total_variance": total_variance,
+    "warm_start": warm_start,
+    "memories": memories,
+    "source": source,
+    "classes": classes,
+}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name, draw in PICTURES.items():
+        write_figure(draw(), Path(sys.argv[1]) / f"beyond_{name}.png")
