@@ -48,9 +48,9 @@ SETTINGS = {
     "continual, 50 images": Setting({}),
     "mixed": Setting({"setting": "mixed"}),
     "gradual": Setting({"setting": "gradual"}, images=10),
-    "sorted": Setting({"setting": "correlated"}),
-    "Dirichlet 0.1": Setting({"setting": "correlated", "delta": 0.1}),
-    "Dirichlet 1": Setting({"setting": "correlated", "delta": 1.0}),
+    "sorted": Setting({"setting": "correlated"}, images=200),
+    "Dirichlet 0.1": Setting({"setting": "correlated", "delta": 0.1}, images=200),
+    "Dirichlet 1": Setting({"setting": "correlated", "delta": 1.0}, images=200),
     "changing sizes": Setting({}, changing=True),
     "clean": Setting(None),
 }
