@@ -8,6 +8,7 @@ from realistic_tta.statistics.channel_statistics import ChannelStatistics, measu
 from realistic_tta.statistics.image_moments import (
     Units,
     image_moments,
+    is_far,
     to_batch_variances,
     to_statistics,
     without_between,
@@ -22,7 +23,8 @@ def some_images(count: int, offset: float = 0.0) -> Tensor:
 
 def units(*means: float, variance: float = 2.0, floor: float = 1e-5) -> Units:
     mean = torch.tensor(means)
-    return Units.of(ChannelStatistics(mean, torch.full_like(mean, variance)), floor)
+    source = ChannelStatistics(mean, torch.full_like(mean, variance))
+    return Units.of(source, floor, is_far=is_far(source))
 
 
 def test_averaged_moments_give_the_pooled_variance_of_the_images() -> None:

@@ -80,3 +80,18 @@ def test_leaning_estimates_better_than_the_mean_alone_where_the_start_is_near() 
             errors.append([(each - truth).square().sum() for each in (found, memory)])
         leaning, alone = torch.tensor(errors).mean(dim=0).tolist()
         assert leaning < alone * (0.4 if distance < 0.2 else 1.0)
+
+
+@given(st.integers(0, 1000))
+def test_tensors_that_stay_on_a_device_lean_as_numbers_do(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+    explained = torch.rand(3, generator=generator, dtype=torch.float64) * 8
+    products = steps @ steps.T
+    numbers = lean(products.tolist(), explained.tolist())
+    tensors = lean([list(row.unbind()) for row in products.unbind()], list(explained.unbind()))
+    assert all(isinstance(each, Tensor) for each in tensors)
+    assert [float(each) for each in tensors] == pytest.approx(numbers, abs=1e-9)
+    distance = square(products.tolist(), numbers)
+    weight = source_weight(torch.tensor(distance, dtype=torch.float64), 0.5, 0.3)
+    assert float(weight) == pytest.approx(float(source_weight(distance, 0.5, 0.3)))

@@ -21,7 +21,8 @@ from realistic_tta.normalization.remembered_statistics import (
     Shares,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.image_moments import Units
+from realistic_tta.statistics.image_moments import Units, is_far
+from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
@@ -116,6 +117,7 @@ class Realistic(BatchNormMethod):
         rows = torch.eye(len(rate) + 1, dtype=rate.dtype, device=rate.device)
         self.register_buffer("rate", rate, persistent=False)
         self.register_buffer("steps", rows - rows.roll(1, 0).tril(-1), persistent=False)
+        self._far = [is_far(each) for each in self.by_layer(self.source)]
         self._units: tuple[Tensor, list[Units]] | None = None
         for name, value in self._start().items():
             self.register_buffer(name, value)
@@ -140,7 +142,7 @@ class Realistic(BatchNormMethod):
             target_mean=target.mean,
             target_variance=target.variance,
             memories=torch.cat([rule.memories for rule in rules], dim=1),
-            spread=self.spread.new_tensor([rule.spread for rule in rules]),
+            spread=together([rule.spread for rule in rules], like=self.spread),
             **self._reached(rules, weights, spread_weight),
             **self._classes_after(outputs, batch),
         )
@@ -181,9 +183,9 @@ class Realistic(BatchNormMethod):
         shares = zip(
             with_batch.unbind(),
             [self.steps] * len(self.layers),
-            spread_share.tolist(),
-            correction.tolist(),
-            uncertainty.tolist(),
+            numbers(spread_share),
+            numbers(correction),
+            table(uncertainty),
             strict=True,
         )
         return [
@@ -194,14 +196,15 @@ class Realistic(BatchNormMethod):
     def _known(self) -> list[Known]:
         """What is known of each layer; views, not copies."""
         memories = self.memories.split([2 * size for size in self.sizes], dim=1)
-        each = zip(self._units_by_layer(), memories, self.spread.tolist(), strict=True)
+        each = zip(self._units_by_layer(), memories, numbers(self.spread), strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:
         """Made once, and again where the network was moved."""
         if self._units is None or self._units[0] is not self.source_mean:
-            sources = self.by_layer(self.source)
-            self._units = self.source_mean, [Units.of(each, VARIANCE_FLOOR) for each in sources]
+            sources = zip(self.by_layer(self.source), self._far, strict=True)
+            units = [Units.of(each, VARIANCE_FLOOR, is_far=far) for each, far in sources]
+            self._units = self.source_mean, units
         return self._units[1]
 
     def _uncertainty(self, images: Tensor) -> Tensor:
@@ -240,8 +243,8 @@ class Realistic(BatchNormMethod):
         for name, new in found.items():
             after[name][layers] = new[layers]
         if weighed:
-            new_weights = self.source_weight.new_tensor(weighed).clamp_max(_BELOW_ONE)
-            after["source_weight"][layers] = new_weights
+            new_weights = together(weighed, like=self.source_weight)
+            after["source_weight"][layers] = new_weights.clamp_max(_BELOW_ONE)
         return after
 
     def _classes_after(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:

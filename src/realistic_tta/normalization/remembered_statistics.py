@@ -7,7 +7,6 @@ source is at 0 and distances of all channels can be added.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,15 @@ from realistic_tta.statistics.image_moments import (
     to_statistics,
     without_between,
 )
-from realistic_tta.statistics.leaning import lean, source_weight, square
+from realistic_tta.statistics.leaning import (
+    Number,
+    lean,
+    numbers,
+    source_weight,
+    square,
+    table,
+    together,
+)
 
 
 class Known(NamedTuple):
@@ -36,7 +43,7 @@ class Known(NamedTuple):
 
     units: Units
     memories: Tensor
-    spread: float
+    spread: Number
 
 
 class Shares(NamedTuple):
@@ -53,9 +60,9 @@ class Shares(NamedTuple):
 
     memories: Tensor
     steps: Tensor
-    spread: float
-    correction: float
-    uncertainty: Sequence[float]
+    spread: Number
+    correction: Number
+    uncertainty: Sequence[Number]
     tolerance: float
     least: float | None
 
@@ -69,7 +76,7 @@ class RememberedStatistics:
         self.known, self.shares = known, shares
         self.uses: list[tuple[Tensor, int]] = []
         self.memories, self.spread = known.memories, known.spread
-        self.source_weight: float | None = None
+        self.source_weight: Number | None = None
         self.target: ChannelStatistics | None = None
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
@@ -80,11 +87,11 @@ class RememberedStatistics:
         within = _scatter(moments, mean, weights)
         self.memories = torch.lerp(known.memories, self.batch_mean(mean), shares.memories)
         steps = shares.steps @ self.memories  # from the source to each memory, to the batch
-        products = (steps @ steps.T).tolist()  # (memory + 1, memory + 1)
+        products = table(steps @ steps.T)  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
-        taken = self._lean(products)
-        self.target = self.to_statistics(steps.new_tensor(taken) @ steps)
+        taken = together([*self._lean(products[:-1]), 0.0], like=steps)
+        self.target = self.to_statistics(taken @ steps)
         return self.target
 
     def batch_mean(self, moments: Tensor) -> Tensor:
@@ -95,22 +102,19 @@ class RememberedStatistics:
         """What the moments in the memories stand for."""
         return to_statistics(moments, self.known.units)
 
-    def _lean(self, products: list[list[float]]) -> list[float]:
+    def _lean(self, products: list[list[Number]]) -> list[Number]:
         """How much of each step the estimate takes; notes what the source weighs in it."""
-        *products, (*_, batch) = products
-        if not math.isfinite(batch + self.spread):  # told by the caller, with the layer's name
-            return [math.nan] * (len(products) + 1)
         shares = self.shares
         explained = [each * self.spread for each in shares.uncertainty]
+        weight: Number = 0.0
         if shares.least is None:
-            explained[0], weight = 0.0, 0.0
-            taken = lean(products, explained)
+            taken = lean(products, [0.0, *explained[1:]])
         else:
             taken = lean(products, explained)
-            distance = square(products, taken) / len(self.known.units.deviation) / 2
+            distance = square(products, taken) / (2 * len(self.known.units.deviation))
             weight = source_weight(distance, shares.least, shares.tolerance)
         self.source_weight = 1 - (1 - weight) * taken[0]
-        return [(1 - weight) * part for part in taken] + [0.0]
+        return [(1 - weight) * part for part in taken]
 
     def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""
@@ -147,10 +151,10 @@ def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
     return (weights * moments).sum(dim=0)
 
 
-def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> float:
+def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> Number:
     """Mean squared distance of the images' moments from their mean, a number."""
     if moments.shape[0] == 1:
         return 0.0
     if weights is not None:
-        return float((weights * (moments - mean).square_()).sum())
-    return float(torch.dist(moments, mean)) ** 2 / moments.shape[0]
+        return numbers((weights * (moments - mean).square_()).sum()[None])[0]
+    return numbers(torch.dist(moments, mean)[None])[0] ** 2 / moments.shape[0]

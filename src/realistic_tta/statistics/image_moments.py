@@ -39,11 +39,10 @@ class Units(NamedTuple):
     cross: Tensor
 
     @classmethod
-    def of(cls, source: ChannelStatistics, floor: float) -> Units:
-        """floor: added to every variance before dividing by it."""
+    def of(cls, source: ChannelStatistics, floor: float, *, is_far: bool = False) -> Units:
+        """floor: added to every variance before dividing by it. is_far: as `is_far` says."""
         variance = source.variance + floor
         deviation, spread = variance.sqrt(), variance * 2**0.5
-        is_far = bool((source.mean.square() > _FAR * variance).any())
         centre = torch.zeros_like(source.mean) if is_far else source.mean
         return cls(
             source,
@@ -54,6 +53,13 @@ class Units(NamedTuple):
             (centre.square() - source.variance) / spread,
             -2 * centre / spread,
         )
+
+
+def is_far(source: ChannelStatistics) -> bool:
+    """Whether a mean is so far above its deviation that it has to be subtracted first."""
+    if source.mean.is_meta:  # cannot be looked at
+        return True
+    return bool((source.mean.square() > _FAR * source.variance).any())
 
 
 def image_moments(inputs: Tensor, units: Units) -> Tensor:

@@ -6,17 +6,61 @@ each time stays behind by the share of the gap that noise alone would make (Jame
 positive part). Used by normalization/remembered_statistics.py.
 
 All of it is arithmetic with a few numbers: the source is at 0, the memories are known by the steps
-from one to the next, and distances by the products of these steps.
+from one to the next, and distances by the products of these steps. The numbers are Python's where
+the tensors are the host's, which is many times faster; elsewhere they stay tensors, so that nobody
+waits for a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Products = Sequence[Sequence[float]]
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+Products = Sequence[Sequence[Number]]
 
 
-def lean(products: Products, explained: Sequence[float]) -> list[float]:
+def numbers(values: Tensor) -> list[Number]:
+    """The numbers of a vector: Python's, or tensors of no dimension."""
+    return values.tolist() if values.device.type == "cpu" else list(values.unbind())
+
+
+def table(values: Tensor) -> list[list[Number]]:
+    """The same of a matrix, row by row."""
+    if values.device.type == "cpu":
+        rows: list[list[Number]] = values.tolist()
+        return rows
+    return [list(row.unbind()) for row in values.unbind()]
+
+
+def together(values: Sequence[Number], like: Tensor) -> Tensor:
+    """The vector of such numbers."""
+    if like.device.type == "cpu":
+        return like.new_tensor(values)
+    return torch.stack(
+        [torch.as_tensor(each, dtype=like.dtype, device=like.device) for each in values]
+    )
+
+
+def share(part: Number, whole: Number) -> Number:
+    """What `part` is of `whole`, but at most 1; 1 of nothing.
+
+    >>> share(1.0, 4.0), share(4.0, 1.0), share(0.0, 0.0)
+    (0.25, 1.0, 1.0)
+    """
+    if isinstance(whole, Tensor):
+        return (part / whole.clamp_min(_LEAST)).clamp_max(1)
+    if not whole > 0:
+        return whole if whole != whole else 1.0  # noqa: PLR0124 - NaN stays NaN
+    return min(1.0, part / whole)
+
+
+_LEAST = 1e-30
+
+
+def lean(products: Products, explained: Sequence[Number]) -> list[Number]:
     """How much of each step is taken, from the source over each memory to the last.
 
         stay = min(1, explained / gap)         gap = |memory - estimate| ** 2
@@ -29,18 +73,18 @@ def lean(products: Products, explained: Sequence[float]) -> list[float]:
     >>> lean([[4.0]], [1.0])
     [0.75]
     """
-    rest: list[float] = []  # memory - estimate, as parts of the steps
-    gap = 0.0
+    rest: list[Number] = []  # memory - estimate, as parts of the steps
+    gap: Number = 0.0
     for place, tolerated in enumerate(explained):
         row = products[place]
-        gap += 2 * sum(part * row[step] for step, part in enumerate(rest)) + row[place]
-        stay = min(1.0, tolerated / gap) if gap > 0 else 1.0
+        gap = gap + 2 * sum(part * row[step] for step, part in enumerate(rest)) + row[place]
+        stay = share(tolerated, gap)
         rest = [stay * part for part in (*rest, 1.0)]
-        gap *= stay * stay
+        gap = gap * stay * stay
     return [1 - part for part in rest]
 
 
-def square(products: Products, parts: Sequence[float]) -> float:
+def square(products: Products, parts: Sequence[Number]) -> Number:
     """The squared length of the sum of the steps, each times its part.
 
     >>> square([[1.0, 0.0], [0.0, 4.0]], [1.0, 0.5])
@@ -52,7 +96,7 @@ def square(products: Products, parts: Sequence[float]) -> float:
     )
 
 
-def source_weight(distance: float, least: float, tolerance: float) -> float:
+def source_weight(distance: Number, least: float, tolerance: float) -> Number:
     """What the source weighs at last: at least so much, and all where nothing has shifted.
 
         weight = max(least, min(1, tolerance / distance))
@@ -62,6 +106,5 @@ def source_weight(distance: float, least: float, tolerance: float) -> float:
     >>> [source_weight(distance, 0.5, 0.01) for distance in (1.0, 0.016, 0.0)]
     [0.5, 0.625, 1.0]
     """
-    if distance <= tolerance:
-        return 1.0
-    return max(least, tolerance / distance)
+    weight = share(tolerance, distance)
+    return weight.clamp_min(least) if isinstance(weight, Tensor) else max(least, weight)
