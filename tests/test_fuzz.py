@@ -87,6 +87,8 @@ FOUND = {  # by fuzzing; each once ended in another error, or not at all
     "names that stand for names": ("yaml grid", b"a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n"),
     "more experiments than anyone runs": ("toml grid", b"seed = [" + b"1," * 40_000 + b"]"),
     "a date of no calendar": ("yaml grid", b"seed: 2001-99-99\n"),
+    "numbers for names": ("toml grid", b"data = [4, 1]\n"),
+    "a table for a name": ("yaml grid", b"method: [tbn, size: t4, 1]\n"),
     "half of a character": ("record", b'{"key": "\\ud800"}'),
 }
 

@@ -136,7 +136,13 @@ def _values(name: str, given: Any) -> list[Any]:
     values = list(given) if isinstance(given, list | tuple) else [given]
     if not values:
         raise SettingError(f"{name} is an empty list; expected at least one value")
+    for value in values:
+        if name in _NAMED and not isinstance(value, str):
+            raise SettingError(f"{name} is {value!r:.60}; expected a name, or a list of names")
     return values
+
+
+_NAMED = ("data", "network", "setting", "method", "order")
 
 
 def _experiment(chosen: dict[str, Any], settings: Mapping[str, Any]) -> Experiment:
