@@ -99,6 +99,7 @@ class Realistic(BatchNormMethod):
     """
 
     name = "realistic"
+    compiles = True
     settings_type = RealisticSettings
     settings: RealisticSettings
     memories: Tensor
@@ -201,11 +202,13 @@ class Realistic(BatchNormMethod):
 
     def _units_by_layer(self) -> list[Units]:
         """Made once, and again where the network was moved."""
-        if self._units is None or self._units[0] is not self.source_mean:
-            sources = zip(self.by_layer(self.source), self._far, strict=True)
-            units = [Units.of(each, VARIANCE_FLOOR, is_far=far) for each, far in sources]
+        if self._units is not None and self._units[0] is self.source_mean:
+            return self._units[1]
+        sources = zip(self.by_layer(self.source), self._far, strict=True)
+        units = [Units.of(each, VARIANCE_FLOOR, is_far=far) for each, far in sources]
+        if not torch.compiler.is_compiling():
             self._units = self.source_mean, units
-        return self._units[1]
+        return units
 
     def _uncertainty(self, images: Tensor) -> Tensor:
         """Variance of a memory's mean as a part of the spread: one over its independent images.

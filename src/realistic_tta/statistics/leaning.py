@@ -24,12 +24,12 @@ Products = Sequence[Sequence[Number]]
 
 def numbers(values: Tensor) -> list[Number]:
     """The numbers of a vector: Python's, or tensors of no dimension."""
-    return values.tolist() if values.device.type == "cpu" else list(values.unbind())
+    return values.tolist() if _is_at_hand(values) else list(values.unbind())
 
 
 def table(values: Tensor) -> list[list[Number]]:
     """The same of a matrix, row by row."""
-    if values.device.type == "cpu":
+    if _is_at_hand(values):
         rows: list[list[Number]] = values.tolist()
         return rows
     return [list(row.unbind()) for row in values.unbind()]
@@ -37,11 +37,16 @@ def table(values: Tensor) -> list[list[Number]]:
 
 def together(values: Sequence[Number], like: Tensor) -> Tensor:
     """The vector of such numbers."""
-    if like.device.type == "cpu":
+    if _is_at_hand(like):
         return like.new_tensor(values)
     return torch.stack(
         [torch.as_tensor(each, dtype=like.dtype, device=like.device) for each in values]
     )
+
+
+def _is_at_hand(values: Tensor) -> bool:
+    """Whether values can be looked at without waiting for a device; not so in a graph."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def share(part: Number, whole: Number) -> Number:
