@@ -7,7 +7,7 @@ they are predicted and learnt from to the bit as if the others had not come. Use
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .base import AdaptedNetwork
 
 _LOG = logging.getLogger("realistic_tta")
+Call = Callable[[Any, Any], Any]  # of args and kwargs
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Exclusion:
     output: Literal["source", "nan"] = "source"
 
     def predict(
-        self, adapted: AdaptedNetwork, args: Any, kwargs: Any, error: NotFiniteError
+        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, error: NotFiniteError
     ) -> Any:
-        """Adapts to the good samples; all outputs, in their places."""
+        """Calls with the good samples; all outputs, in their places."""
         good = finite_samples(args, kwargs)
         if good.all():  # the images are fine: values overflow in the network
             if adapted.replicas is not None:  # the other ranks have given up this batch
@@ -48,11 +49,13 @@ class Exclusion:
             good = survivors(adapted.network, args, kwargs, len(good))
         if good.all():
             raise error
-        outputs = self._predict_parts(adapted, args, kwargs, good)
+        outputs = self._predict_parts(adapted, call, args, kwargs, good)
         self._note(adapted, good)
         return outputs
 
-    def _predict_parts(self, adapted: AdaptedNetwork, args: Any, kwargs: Any, good: Tensor) -> Any:
+    def _predict_parts(
+        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, good: Tensor
+    ) -> Any:
         """First the faulty ones: if that fails, nothing has been adapted yet."""
         size, all_args = len(good), (args, dict(kwargs))
         bad_args, bad_kwargs = map_tensors(repair, chosen(all_args, ~good, size))
@@ -62,7 +65,7 @@ class Exclusion:
             bad_outputs = map_tensors(_all_nan, bad_outputs)
         if not good.any() and adapted.replicas is None:
             return bad_outputs
-        outputs = adapted.adapt_to(*chosen(all_args, good, size))
+        outputs = call(*chosen(all_args, good, size))
         return merged(outputs, bad_outputs, good)
 
     def _note(self, adapted: AdaptedNetwork, good: Tensor) -> None:

@@ -81,17 +81,17 @@ class AdaptedNetwork(InService, ABC):
         if torch.compiler.is_compiling():
             return self.adapt_to(args, kwargs)
         if self.guard is None:
-            return self.adapt_without_faulty(args, kwargs)
+            return self.without_faulty(self.adapt_to, args, kwargs)
         return self.guard.predict(self, args, kwargs)
 
-    def adapt_without_faulty(self, args: Any, kwargs: Any) -> Any:
-        """Adapts to the batch, or to the good samples in it; predicts all."""
+    def without_faulty(self, predict: Callable[[Any, Any], Any], args: Any, kwargs: Any) -> Any:
+        """What `adapt_to` or `run_source` makes of the batch, or of the good samples in it."""
         if self.exclusion is None:
-            return self.adapt_to(args, kwargs)
+            return predict(args, kwargs)
         try:
-            return self.adapt_to(args, kwargs)
+            return predict(args, kwargs)
         except NotFiniteError as error:
-            return self.exclusion.predict(self, args, kwargs, error)
+            return self.exclusion.predict(self, predict, args, kwargs, error)
 
     def adapt_to(self, args: Any, kwargs: Any) -> Any:
         """Adapts to the whole batch, then predicts it."""
@@ -104,6 +104,11 @@ class AdaptedNetwork(InService, ABC):
             if self.compiled is None or torch.compiler.is_compiling():
                 return self.predict(batch)
             return self.compiled(self, batch)
+
+    def run_source(self, args: Any, kwargs: Any) -> Any:
+        """What the network as trained says of the batch; nothing is changed."""
+        with torch.no_grad():
+            return self.run(Batch.of(self.network, args, kwargs))
 
     def share_with(self, replicas: Replicas) -> None:
         """From now on the statistics are those of all processes of the group."""

@@ -1,14 +1,13 @@
-"""Never worse than doing nothing: notices, without labels, that a method has lost its way.
+"""Never worse than doing nothing: lets a method answer only while it is better than the source.
 
-Asked for by adapt(..., guard=True). The measure is how much the predictions tell of the images,
-`information`: it goes to nothing when all images get one class, and when no image gets any. The
-source network, asked on the same images, says whether that is the method's fault. Used by base.py.
+Asked for by adapt(..., guard=True). judge.py says, without labels, which of the two is better on
+the images that both were shown. The method goes on unheard while it is worse, and may come back;
+if it does not, it returns to the last state that was good. Used by base.py.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,13 @@ from torch import Tensor
 
 from realistic_tta.errors import NotFiniteError
 
+from .bad_samples import chosen, merged
 from .batch import count_images, finite_samples
-from .entropy import entropy
+from .checks import check_count
 from .health import logits_in
-from .outputs import map_tensors, widen
+from .judge import advantage
+from .outputs import widen
+from .stored_state import own_state
 
 if TYPE_CHECKING:
     from .base import AdaptedNetwork
@@ -30,99 +32,155 @@ _LOG = logging.getLogger("realistic_tta")
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """Chosen on four corruptions of the package's photographs, see docs/reliability.md.
+    """Chosen on validation corruptions, see docs/reliability.md.
 
-    window: images that are judged together; more if a batch is larger.
-    suspect_below: information, as a share of what is possible, at which the source is asked.
-    margin: how much more the source must tell for a fall, in the same shares.
-    acquitted: windows that are not looked at after the source was no better: it costs a pass.
-    rest: images answered by the source after a fall; twice as many after each that comes early.
+    window: images that are judged together, the last ones that both networks were shown.
+    least: images with which judging begins; until then the source answers.
+    every: of a trusted method's images, one in so many is shown to the source, too.
+    patience: images that a method goes on unheard before it falls.
+    rest: images after a fall that the source answers alone, at no cost but its own.
     """
 
-    window: int = 32
-    suspect_below: float = 0.35
-    margin: float = 0.2
-    acquitted: int = 4
+    window: int = 64
+    least: int = 16
+    every: int = 8
+    patience: int = 512
     rest: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("window", "least", "every", "patience", "rest"):
+            check_count(name, getattr(self, name))
 
 
 class Guard:
-    """Watches a method; when it falls, resets it and lets the source answer for a while.
+    """Watches a method, and answers in its place.
 
-    calls: arguments and logits since the last judgement. resting: images that the source still
-    answers. stood: images since the last fall. falls: those that came early, one after another.
+    pairs: logits of the method and of the source, batch by batch, oldest first.
+    trusted: whether the method answers. doubted: images since it does not.
+    seen: images since the start. fresh: pairs since `good` was stored. resting: images to go.
+    good: the method's state when it was last judged better on a whole window.
     """
 
     def __init__(self, settings: GuardSettings | None = None) -> None:
         self.settings = settings or GuardSettings()
-        self.falls = 0
         self.forget()
 
     def forget(self) -> None:
-        """As after a reset: what was seen, and a rest, are over; how often it fell is not."""
-        self.calls: list[tuple[Any, Tensor]] = []
-        self.resting = self.stood = self.unwatched = 0
+        """As before the first image."""
+        self.pairs: list[tuple[Tensor, Tensor]] = []
+        self.trusted = False
+        self.seen = self.doubted = self.fresh = self.resting = 0
+        self.good: dict[str, Tensor] | None = None
 
     def predict(self, adapted: AdaptedNetwork, args: Any, kwargs: Any) -> Any:
-        """The method's outputs; the source's while it rests, and for the batch it falls on."""
+        """The outputs of whichever is better."""
         size = count_images(args, kwargs)
         if self.resting > 0:
+            outputs = adapted.without_faulty(adapted.run_source, args, kwargs)
             self.resting -= size
-            return from_source(adapted, args, kwargs)
+            adapted.counts.by_source += size
+            return outputs
         try:
-            outputs = adapted.adapt_without_faulty(args, kwargs)
+            outputs = adapted.without_faulty(adapted.adapt_to, args, kwargs)
         except NotFiniteError:
             if not finite_samples(args, kwargs).all():
                 raise
             self._fall(adapted, "its values are not finite any more")
-            return from_source(adapted, args, kwargs)
-        self.stood += size
-        if self._is_lost(adapted, args, kwargs, outputs):
-            self._fall(adapted, "its predictions tell less of the images than the source's")
-            return from_source(adapted, args, kwargs)
-        return outputs
+            return self.predict(adapted, args, kwargs)
+        logits = logits_in(outputs)
+        if logits is None or logits.shape[1] < 2 or len(logits) != size:
+            return outputs  # nothing to judge by
+        return self._better(adapted, args, kwargs, outputs, logits)
 
-    def _is_lost(self, adapted: AdaptedNetwork, args: Any, kwargs: Any, outputs: Any) -> bool:
-        """Judges the window, if it is full."""
-        logits = logits_in(outputs, adapted.kept)
-        if logits is None or not len(logits):
-            return False
-        call = (args, kwargs), logits
-        if len(logits) >= self.settings.window:
-            self.calls = [call]  # a window of its own
-        else:
-            self.calls.append(map_tensors(torch.clone, call))  # the caller may write into them
-        if sum(len(each) for _, each in self.calls) < self.settings.window:
-            return False
-        calls, self.calls = self.calls, []
-        if self.unwatched:
-            self.unwatched -= 1
-            return False
-        return self._tells_less(adapted, calls)
+    def _better(
+        self, adapted: AdaptedNetwork, args: Any, kwargs: Any, outputs: Any, logits: Tensor
+    ) -> Any:
+        """Both networks' outputs compared; the better one's."""
+        kept = torch.ones(len(logits), dtype=torch.bool, device="cpu") if adapted.kept is None else adapted.kept
+        by_source = None
+        if self.trusted and self._compared() >= self.settings.window:
+            asked = sampled(self.seen, len(logits), self.settings.every) & kept.cpu()
+            if asked.any():
+                arguments = chosen((args, dict(kwargs)), asked, len(logits))
+                self._compare(logits, from_source(adapted, *arguments), asked)
+        elif kept.any():
+            by_source = instead_of(outputs, adapted, args, kwargs, kept)
+            self._compare(logits, by_source, kept)
+        self._judge(adapted, len(logits))
+        if self.trusted or not kept.any():
+            return outputs
+        if by_source is None:
+            by_source = instead_of(outputs, adapted, args, kwargs, kept)
+        adapted.counts.by_source += len(logits)
+        if self.doubted >= self.settings.patience:
+            self._fall(adapted, f"worse than the source for {self.doubted} images")
+        return by_source
 
-    def _tells_less(self, adapted: AdaptedNetwork, calls: list[tuple[Any, Tensor]]) -> bool:
-        told = torch.cat([logits for _, logits in calls])
-        found = information(told)
-        possible = math.log(max(2, min(told.shape)))  # images or classes, whichever are fewer
-        if found >= self.settings.suspect_below * possible:
-            return False
-        by_source = [logits_in(from_source(adapted, *arguments)) for arguments, _ in calls]
-        source = information(torch.cat([each for each in by_source if each is not None]))
-        lost = source - found > self.settings.margin * possible
-        self.unwatched = 0 if lost else self.settings.acquitted
-        return lost
+    def _compare(self, logits: Tensor, by_source: Any, asked: Tensor) -> None:
+        """Remembers what both said of the images asked for."""
+        answered = logits_in(by_source)
+        assert answered is not None  # the same network, the same form
+        if len(answered) == len(asked):
+            answered = answered[asked.to(answered.device)]
+        with torch.inference_mode(mode=False):  # copies: the caller may write into the outputs
+            told = widen(logits.detach())[asked.to(logits.device)].clone()
+            self.pairs.append((told, widen(answered.detach()).clone()))
+        self.fresh += len(told)
+        while self._compared() - len(self.pairs[0][0]) >= self.settings.window:
+            del self.pairs[0]
+
+    def _compared(self) -> int:
+        return sum(len(told) for told, _ in self.pairs)
+
+    def _judge(self, adapted: AdaptedNetwork, size: int) -> None:
+        """Who answers from now on; a method that is good is remembered as it is."""
+        self.seen += size
+        if self._compared() >= self.settings.least:
+            told, answered = (torch.cat(each) for each in zip(*self.pairs, strict=True))
+            self.trusted = advantage(told, answered) >= 0
+        self.doubted = 0 if self.trusted else self.doubted + size
+        if not self.trusted:
+            self.fresh = 0
+        elif self.fresh >= self.settings.window:
+            self.good = copied(own_state(adapted))
+            self.fresh = 0
 
     def _fall(self, adapted: AdaptedNetwork, reason: str) -> None:
-        early = self.stood < self.settings.rest
-        self.falls = self.falls + 1 if early else 0
-        adapted.reset()  # forgets this guard's window too
-        self.resting = self.settings.rest * 2 ** (self.falls - 1) if early else 0
-        _LOG.warning(
-            "%s was reset: %s. The source answers the next %d images",
+        """Back to the last good state, once; to the source if there is none. Then a rest."""
+        good = self.good
+        if good is None:
+            adapted.reset()  # this guard, too
+        else:
+            put_back(adapted, good)
+            self.forget()
+        self.resting = self.settings.rest
+        adapted.counts.falls += 1
+        level = logging.INFO if adapted.counts.falls > 1 else logging.WARNING  # the first is news
+        _LOG.log(
+            level,
+            "%s was %s: back to %s. The source answers the next %d images",
             adapted.name,
             reason,
+            "its source" if good is None else "its last good state",
             self.resting,
         )
+
+
+def sampled(seen: int, size: int, every: int) -> Tensor:
+    """Which images of a batch are among every so many of the stream, (image,).
+
+    >>> sampled(6, 4, every=4).tolist()
+    [False, False, True, False]
+    """
+    return (torch.arange(seen, seen + size, device="cpu") % every) == 0
+
+
+def instead_of(outputs: Any, adapted: AdaptedNetwork, args: Any, kwargs: Any, kept: Tensor) -> Any:
+    """The source's outputs; those of faulty samples as they are."""
+    if kept.all():
+        return from_source(adapted, args, kwargs)
+    arguments = chosen((args, dict(kwargs)), kept, len(kept))
+    return merged(from_source(adapted, *arguments), chosen(outputs, ~kept, len(kept)), kept)
 
 
 def from_source(adapted: AdaptedNetwork, args: Any, kwargs: Any) -> Any:
@@ -131,18 +189,13 @@ def from_source(adapted: AdaptedNetwork, args: Any, kwargs: Any) -> Any:
         return adapted.network(*args, **kwargs)
 
 
-def information(logits: Tensor) -> float:
-    """What the predictions tell of the images, in nats: (image, class) to a number.
+def copied(state: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a state, as they are now."""
+    return {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
 
-    entropy of the mean prediction - mean entropy of the predictions
 
-    0 if all are alike, ln(classes) if all are sure and no class comes more often than another.
-
-    >>> round(information(torch.eye(4, device="cpu") * 99), 4), round(math.log(4), 4)
-    (1.3863, 1.3863)
-    >>> round(information(torch.zeros(4, 4, device="cpu")), 4)
-    0.0
-    """
-    logits = widen(logits.detach())
-    mean = logits.softmax(dim=1).mean(dim=0)  # (class,)
-    return float(torch.special.entr(mean).sum() - entropy(logits).mean())
+def put_back(adapted: AdaptedNetwork, good: dict[str, Tensor]) -> None:
+    """The state as it was, in one call into torch."""
+    state = own_state(adapted)
+    with torch.no_grad():
+        torch._foreach_copy_([state[name] for name in good], list(good.values()))  # noqa: SLF001

@@ -30,6 +30,7 @@ class Health:
     entropy: their mean, in nats; None if there is none, or the output holds no logits.
     histogram: how many of them went to each class.
     layers: divergence from the source, in nats, and source weight of each replaced layer.
+    falls: how often the guard took the method back. by_source: images it let the source answer.
     """
 
     method: str
@@ -41,6 +42,8 @@ class Health:
     entropy: float | None
     histogram: tuple[int, ...]
     layers: tuple[LayerReport, ...]
+    falls: int = 0
+    by_source: int = 0
 
 
 @dataclass
@@ -51,6 +54,8 @@ class Counts:
     images: int = 0
     excluded: int = 0
     resets: int = 0
+    falls: int = 0
+    by_source: int = 0
 
 
 class RecentPredictions:
