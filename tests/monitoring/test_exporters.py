@@ -83,7 +83,8 @@ def test_what_is_not_known_is_left_out() -> None:
     """No entropy, no layer that a batch has reached."""
     health = Health("tema", 0, 0, 0, 0, 0, None, (), (LayerReport("bn", "BatchNorm2d", 3),))
     page = parse(prometheus_text(health))
-    assert set(page) == {f"rtta_{n}_total" for n in ("batches", "images", "excluded", "resets")}
+    counted = ("batches", "images", "excluded", "resets", "falls", "by_source")
+    assert set(page) == {f"rtta_{name}_total" for name in counted}
 
 
 def test_labels_of_the_users_own_are_escaped() -> None:

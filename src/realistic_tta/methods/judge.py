@@ -6,13 +6,16 @@ that no benchmark uses; docs/reliability.md has the figures.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from .entropy import entropy
 from .outputs import widen
 
-DIVERSITY = 0.25  # of 0, 0.25, 0.5, 0.75 and 1 the one that classes in sorted order do not deceive
+MOST_FOR_DIVERSITY = 0.1  # of ln(classes); more lets classes in sorted order deceive the judge
+RUNS = 1.5  # standard errors above which classes come in runs
 _TINY = 1e-12
 
 
@@ -21,11 +24,12 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
 
         surer = mean entropy of the source's predictions - mean entropy of the adapted ones
         wider = entropy of the mean adapted prediction - entropy of the source's mean prediction
-        advantage = surer + min(wider, DIVERSITY * wider)
+        advantage = surer + min(wider, credit),   credit = 0.1 * ln(classes), 0 if in_runs(source)
 
-    All after `at_scale_of`: (image, class) each. Predictions that fall into fewer classes count in
-    full against a method: so it collapses. Those that spread over more count only in part for it:
-    the source may be partial to a class, but it may also be right that all images are of one.
+    All after `at_scale_of`; (image, class) each, in the order in which the images came. Predictions
+    that fall into fewer classes count in full against a method: so it collapses. Those that spread
+    over more count for it, as the source may be partial to a class; but only so far, as the source
+    may also be right that all images are of one.
 
     >>> told = torch.eye(4, device="cpu") * 9
     >>> advantage(told, told)
@@ -37,7 +41,8 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
     adapted = at_scale_of(source, adapted)
     surer = entropy(source).mean() - entropy(adapted).mean()
     wider = entropy_of_mean(adapted) - entropy_of_mean(source)
-    return float(surer + torch.minimum(wider, DIVERSITY * wider))
+    credit = 0.0 if in_runs(source) else MOST_FOR_DIVERSITY * math.log(source.shape[1])
+    return float(surer + wider.clamp_max(credit))
 
 
 def at_scale_of(reference: Tensor, logits: Tensor) -> Tensor:
@@ -64,3 +69,23 @@ def spread(logits: Tensor) -> Tensor:
 def entropy_of_mean(logits: Tensor) -> Tensor:
     """Of the mean prediction, in nats: ln(classes) if all come equally often, 0 if one does."""
     return torch.special.entr(logits.softmax(dim=1).mean(dim=0)).sum()
+
+
+def in_runs(logits: Tensor) -> bool:
+    """Whether images that follow each other are of one class more often than any two are.
+
+        neighbours = mean of p[i] . p[i + 1],   any_two = mean of p[i] . p[j] over all i != j
+        neighbours - any_two > RUNS * sqrt(any_two * (1 - any_two) / images)
+
+    A source that is partial to one class is so everywhere: that makes no runs.
+
+    >>> told = torch.eye(4, device="cpu").repeat(8, 1) * 9
+    >>> in_runs(told), in_runs(told.sort(dim=0).values), in_runs(told[:1].repeat(32, 1))
+    (False, True, False)
+    """
+    p = logits.softmax(dim=1)
+    images, total = len(p), p.sum(dim=0)
+    any_two = (total.square().sum() - p.square().sum()) / (images * (images - 1))
+    neighbours = (p[1:] * p[:-1]).sum(dim=1).mean()
+    error = (any_two * (1 - any_two)).clamp_min(0).div(images).sqrt()
+    return bool(neighbours - any_two > RUNS * error)

@@ -14,6 +14,7 @@ from realistic_tta.errors import SettingError, StateError, unknown
 from .base import AdaptedNetwork, unwrap
 from .catalogue import METHODS, equipped, guarded, tolerant
 from .fingerprint import Fingerprint, fingerprint
+from .guard_state import PREFIX, continue_guard
 from .health import Counts
 from .settings_json import from_json
 from .state_file import Stored, read_state
@@ -40,7 +41,7 @@ def load(
         sync: as in `adapt`; a state is the same with and without.
         on_bad_input: as in `adapt`.
         bad_output: as in `adapt`.
-        guard: as in `adapt`; what it has seen is not in the file.
+        guard: as in `adapt`; if the file is of a guarded network, the guard goes on, too.
     """
     if not isinstance(network, nn.Module) or isinstance(network, AdaptedNetwork):
         raise SettingError(f"network is a {type(network).__name__}; expected the one as trained")
@@ -56,7 +57,11 @@ def load(
     _continue(path, stored, adapted)
     adapted.counts = counts
     equipped(adapted, compile=False, sync=sync)
-    return guarded(tolerant(adapted, on_bad_input, bad_output), guard=guard)
+    guarded(tolerant(adapted, on_bad_input, bad_output), guard=guard)
+    if adapted.guard is not None and "guard" in stored.words:
+        held = {name: each for name, each in stored.tensors.items() if name.startswith(PREFIX)}
+        continue_guard(adapted.guard, stored.words["guard"], held, own_state(adapted))
+    return adapted
 
 
 def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedNetwork:
@@ -82,4 +87,5 @@ def _continue(path: str | Path, stored: Stored, adapted: AdaptedNetwork) -> None
         if name in own and tensor.dtype != own[name].dtype:
             raise StateError(f'{path}: "{name}" is {tensor.dtype}, expected {own[name].dtype}')
     fixed = {name: value for name, value in adapted.state_dict().items() if name not in own}
-    adapted.load_state_dict(fixed | dict(stored.tensors))
+    learnt = {name: each for name, each in stored.tensors.items() if not name.startswith(PREFIX)}
+    adapted.load_state_dict(fixed | learnt)

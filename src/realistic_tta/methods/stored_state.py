@@ -1,7 +1,8 @@
 """What of an adapted network goes into its file, and how it comes back.
 
 Stored are the state_dict without what `fingerprint` covers (the network's own weights: no method
-changes them), and in words the method, its settings, the counts and the fingerprint.
+changes them), what a guard remembers, and in words the method, its settings, the counts and the
+fingerprint.
 methods/state_file.py has the file itself, methods/restore.py makes a network from it.
 """
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from realistic_tta.errors import StateError
 
 from .fingerprint import fingerprint, fixed_names
+from .guard_state import guard_tensors, guard_words
 from .settings_json import to_json
 from .state_file import Stored
 
@@ -33,7 +35,11 @@ def stored_state(adapted: Any) -> Stored:
         "counts": json.dumps(asdict(adapted.counts)),
         "network": json.dumps(asdict(adapted.known_fingerprint)),
     }
-    return Stored({name: _copy(name, value) for name, value in own_state(adapted).items()}, words)
+    tensors = own_state(adapted)
+    if adapted.guard is not None:
+        words["guard"] = guard_words(adapted.guard)
+        tensors |= guard_tensors(adapted.guard)
+    return Stored({name: _copy(name, value) for name, value in tensors.items()}, words)
 
 
 def own_state(adapted: Any) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def _metrics(health: Health) -> Iterable[tuple[str, str, str, Iterable[Sample]]]
         ("rtta_images_total", "counter", "Images predicted.", [({}, health.images)]),
         ("rtta_excluded_total", "counter", "Faulty images left out.", [({}, health.excluded)]),
         ("rtta_resets_total", "counter", "Times all was forgotten.", [({}, health.resets)]),
+        ("rtta_falls_total", "counter", "Times the guard took it back.", [({}, health.falls)]),
+        ("rtta_by_source_total", "counter", "Images left to the source.", [({}, health.by_source)]),
         ("rtta_entropy_nats", "gauge", "Mean entropy of recent predictions.", entropy),
         ("rtta_recent_predictions", "gauge", "Recent predictions by class.", recent),
         ("rtta_divergence_nats", "gauge", "From the source.", _by_layer(health, "divergence")),

@@ -40,6 +40,8 @@ def scalars(health: Health) -> dict[str, float]:
         "images": health.images,
         "excluded": health.excluded,
         "resets": health.resets,
+        "falls": health.falls,
+        "by_source": health.by_source,
         "entropy": health.entropy,
     }
     found |= {f"class/{place}": count for place, count in enumerate(health.histogram)}

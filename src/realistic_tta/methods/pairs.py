@@ -1,0 +1,39 @@
+"""What two networks said of the same images, the last of them. Used by guard.py; judge.py judges.
+
+Kept on the CPU, where they are judged: the network may move to another device between two batches.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .judge import advantage
+from .outputs import widen
+
+
+class Pairs:
+    """batches: logits of the adapted network and of the source, (image, class), oldest first."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return sum(len(adapted) for adapted, _ in self.batches)
+
+    def add(self, adapted: Tensor, source: Tensor, window: int) -> None:
+        """Takes copies; whole batches are forgotten as soon as the rest fills a window."""
+        with torch.inference_mode(mode=False):  # the caller may write into the outputs, in any mode
+            both = [widen(logits.detach()).to("cpu", copy=True) for logits in (adapted, source)]
+        self.batches.append((both[0], both[1]))
+        while len(self) - len(self.batches[0][0]) >= window:
+            del self.batches[0]
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """All of the adapted network's, and all of the source's."""
+        adapted, source = zip(*self.batches, strict=True)
+        return torch.cat(adapted), torch.cat(source)
+
+    def advantage(self) -> float:
+        """Of the adapted network over the source, in nats."""
+        return advantage(*self.joined())

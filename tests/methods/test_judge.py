@@ -1,0 +1,95 @@
+"""The judge: which of two networks is right more often, told without labels."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from realistic_tta.methods.judge import MOST_FOR_DIVERSITY, advantage, at_scale_of, in_runs, spread
+
+
+def drawn(images: int, classes: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn(images, classes, generator=generator, device="cpu") * 3
+
+
+def sure(labels: list[int], classes: int = 4) -> Tensor:
+    return torch.eye(classes, device="cpu")[labels] * 9
+
+
+def probabilities(logits: Tensor) -> list[list[float]]:
+    rows: list[list[float]] = logits.double().softmax(dim=1).tolist()
+    return rows
+
+
+def entropy(probability: list[float]) -> float:
+    return -sum(p * math.log(p) for p in probability)
+
+
+def mean(rows: list[list[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+
+def test_the_advantage_is_that_of_a_plain_loop() -> None:
+    adapted, source = drawn(40, 5), drawn(40, 5, seed=1) * 0.3
+    ratio = float(spread(source) / spread(adapted))
+    own, other = probabilities(adapted * ratio), probabilities(source)
+    surer = sum(map(entropy, other)) / 40 - sum(map(entropy, own)) / 40
+    wider = entropy(mean(own)) - entropy(mean(other))
+    assert not in_runs(source)
+    expected = surer + min(wider, 0.1 * math.log(5))
+    assert advantage(adapted, source) == pytest.approx(expected, abs=1e-6)
+
+
+def test_how_far_logits_are_stretched_makes_no_difference() -> None:
+    adapted, source = drawn(40, 5), drawn(40, 5, seed=1)
+    for factor in (0.01, 0.5, 100.0):
+        assert advantage(adapted * factor, source) == pytest.approx(
+            advantage(adapted, source), abs=1e-5
+        )
+    assert spread(at_scale_of(source, adapted)) == pytest.approx(float(spread(source)))
+
+
+def test_logits_that_say_nothing_are_worse_than_any() -> None:
+    """All zeros have no scale; they are not divided by it."""
+    assert advantage(torch.zeros(40, 5, device="cpu"), drawn(40, 5)) < -0.5
+
+
+def test_a_collapse_into_one_class_counts_in_full() -> None:
+    source = sure([0, 1, 2, 3] * 8)
+    assert advantage(sure([2] * 32), source) == pytest.approx(-math.log(4), abs=0.02)
+
+
+def test_more_classes_than_the_source_sees_count_only_so_far() -> None:
+    partial, spread_out = sure([2] * 32), sure([0, 1, 2, 3] * 8)
+    most = MOST_FOR_DIVERSITY * math.log(4)
+    assert advantage(spread_out, partial) == pytest.approx(most, abs=1e-6)
+
+
+def test_where_classes_come_in_runs_they_count_for_nothing() -> None:
+    source = sure([0] * 16 + [1] * 16)
+    assert in_runs(source)
+    assert advantage(sure([0, 1, 2, 3] * 8), source) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3] * 8, [0] * 20 + [1] * 12, [1] * 32, [0, 0, 1] * 9])
+def test_runs_are_found_as_by_looking_at_every_two_images(labels: list[int]) -> None:
+    rows = probabilities(sure(labels) + drawn(len(labels), 4) / 9)
+    count = len(rows)
+
+    def alike(one: int, other: int) -> float:
+        return sum(p * q for p, q in zip(rows[one], rows[other], strict=True))
+
+    neighbours = sum(alike(i, i + 1) for i in range(count - 1)) / (count - 1)
+    others = [alike(i, j) for i in range(count) for j in range(count) if i != j]
+    any_two = sum(others) / len(others)
+    expected = neighbours - any_two > 1.5 * math.sqrt(any_two * (1 - any_two) / count)
+    assert in_runs(sure(labels) + drawn(len(labels), 4) / 9) == expected
+
+
+def test_half_precision_is_judged_in_single() -> None:
+    adapted, source = drawn(40, 5).half(), drawn(40, 5, seed=1).half()
+    assert advantage(adapted, source) == advantage(adapted.float(), source.float())
