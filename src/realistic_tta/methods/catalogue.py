@@ -81,8 +81,9 @@ def adapt(
             "raise" raises an InputError and changes nothing.
         bad_output: what a sample left out is answered with: "source", the network as trained on
             what is finite of it, or "nan".
-        guard: notice without labels that the method has lost its way, reset it, and let the network
-            as trained answer for a while. For methods that train; off, they are as published.
+        guard: compare the method, without labels, with the network as trained; let whichever is
+            better answer, and take a lost method back to its last good state. Off, every method is
+            as published.
         settings: what else the method takes, for instance passes=1 or start="source" for
             rectified_tema.
 
