@@ -31,7 +31,7 @@ from realistic_tta.networks.checkpoints import load_network
 CORRUPTIONS = "gaussian_noise,fog,motion_blur,brightness"
 METHODS = "tent,rectified_tema,tbn,eta,cotta,tema,realistic,sar,adacontrast,alpha_bn,adapt_bn,lame"
 EACH = 200  # images of a corruption
-SETTINGS: dict[str, dict[str, Any]] = {"cotta": {"views": 4}}  # of 32, which take minutes
+SETTINGS: dict[str, dict[str, Any]] = {"cotta": {"views": 2}}  # of 32, which take an hour
 Stream = tuple[Tensor, Tensor]
 
 
@@ -93,17 +93,29 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def table(records: dict[str, dict[str, Any]], network: str) -> Iterator[str]:
-    """One line for each method and batch size that is there with and without the guard."""
-    yield "| images | method | batch size | source | without | with the guard | falls | by source |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for key, plain in records.items():
-        own, stream, method, batch, guard = key.split("/")
-        watched = records.get(f"{own}/{stream}/{method}/{batch}/on")
-        if own == network and guard == "off" and watched is not None:
-            source = records[f"{own}/{stream}/source/200/off"]["wrong"]
-            wrong = f"{source:.1f} | {plain['wrong']:.1f} | {watched['wrong']:.1f}"
-            tail = f"{watched['falls']} | {watched['by_source']}"
-            yield f"| {stream} | {method} | {batch} | {wrong} | {tail} |"
+    """A line for each method and batch size that was run: of each stream, without and with."""
+    own = {key.removeprefix(f"{network}/"): each for key, each in records.items()}
+    runs = {tuple(key.split("/")): each for key, each in own.items() if key.count("/") == 3}
+    names = list(dict.fromkeys(stream for stream, *_ in runs))
+    heads = [f"{name} | with the guard | by source | falls" for name in names]
+    yield f"| method | batch size | {' | '.join(heads)} |"
+    yield f"|{'---|' * (2 + 4 * len(names))}"
+    for method, batch in sorted({run[1:3] for run in runs}, key=_order):
+        cells = [_cells(runs, name, method, batch) for name in names]
+        yield f"| {method} | {batch} | {' | '.join(cells)} |"
+
+
+def _order(row: tuple[str, ...]) -> tuple[int, int]:
+    method, batch = row
+    return ["source", *METHODS.split(",")].index(method), int(batch)
+
+
+def _cells(runs: dict[Any, dict[str, Any]], stream: str, method: str, batch: str) -> str:
+    plain, watched = (runs.get((stream, method, batch, guard)) for guard in ("off", "on"))
+    wrong = f"{plain['wrong']:.1f}" if plain else ""
+    if watched is None:
+        return f"{wrong} |  |  | "
+    return f"{wrong} | {watched['wrong']:.1f} | {watched['by_source']} | {watched['falls']}"
 
 
 def main() -> None:

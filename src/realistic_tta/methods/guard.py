@@ -18,7 +18,7 @@ from realistic_tta.errors import NotFiniteError
 
 from .batch import count_images, finite_samples
 from .both import BothNetworks
-from .checks import check_count
+from .checks import check_count, check_number
 from .pairs import Pairs
 from .stored_state import own_state
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .base import AdaptedNetwork
 
 _LOG = logging.getLogger("realistic_tta")
-_ROUNDING = 1e-4  # nats; two networks that say the same differ by less, and the method answers
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class GuardSettings:
 
     window: images that are judged together, the last ones that both networks were shown.
     least: images with which judging begins; until then the source answers.
+    margin: nats by which the method must be the better one to answer.
     every: of a trusted method's images, one in so many is shown to the source, too.
     patience: images that a method goes on unheard before it falls.
     rest: images after a fall that the source answers alone, at no cost but its own.
@@ -42,6 +42,7 @@ class GuardSettings:
 
     window: int = 64
     least: int = 16
+    margin: float = 0.03
     every: int = 8
     patience: int = 512
     rest: int = 1024
@@ -49,6 +50,7 @@ class GuardSettings:
     def __post_init__(self) -> None:
         for name in ("window", "least", "every", "patience", "rest"):
             check_count(name, getattr(self, name))
+        check_number("margin", self.margin, low=0)
 
 
 class Guard:
@@ -112,7 +114,7 @@ class Guard:
         """Who answers from now on; a method that was good for a whole window is remembered."""
         self.seen += call.size
         if len(self.pairs) >= self.settings.least:
-            self.trusted = self.pairs.advantage() > -_ROUNDING
+            self.trusted = self.pairs.advantage() > self.settings.margin
         self.doubted = 0 if self.trusted else self.doubted + call.size
         if not self.trusted:
             self.fresh = 0
