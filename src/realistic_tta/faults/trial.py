@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,11 @@ from .samples import FAULTS
 
 NETWORK, SEVERITY = "cifar10", 5
 NO_FAULT = "none"
-OPTIONS = ("robust", "guard")  # written behind a method: tema+robust
+OPTIONS: dict[str, dict[str, Any]] = {  # written behind a method: tema+robust
+    "robust": {"robust": True},
+    "guard": {"guard": True},
+    "from_source": {"start": "source"},
+}
 SUBJECTS = (*METHODS, *PLAIN)
 
 
@@ -80,12 +84,17 @@ class Trial:
         first, second = self.images // 3, 2 * self.images // 3
         return range(first), range(first, second), range(second, self.images)
 
-    def faulty(self) -> list[int]:
-        """The places of faulty samples; those of a smaller share are among those of a larger."""
+    def faulty(self, share: float | None = None) -> list[int]:
+        """The places of faulty samples; those of a smaller share are among those of a larger.
+
+        share: another than the trial's own.
+        """
+        share = self.share if share is None else share
         during = self.thirds[1]
         order = torch.randperm(len(during), generator=torch.Generator().manual_seed(self.seed))
-        count = round(len(during) * self.share / 100)
-        return sorted((order[:count] + during.start).tolist())
+        count = round(len(during) * share / 100)
+        places: list[int] = sorted((order[:count] + during.start).tolist())
+        return places
 
 
 class Outcome(NamedTuple):
@@ -130,7 +139,8 @@ def subject(trial: Trial) -> Callable[[Tensor], Tensor]:
     name, *options = trial.subject.split("+")
     if name in PLAIN:
         return PLAIN[name](_network())
-    return adapt(_network(), name, **dict.fromkeys(options, True))  # type: ignore[arg-type]
+    settings = {key: value for each in options for key, value in OPTIONS[each].items()}
+    return adapt(_network(), name, **settings)
 
 
 def stream(trial: Trial) -> tuple[Tensor, Tensor]:

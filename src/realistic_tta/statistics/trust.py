@@ -28,7 +28,7 @@ def remoteness(moments: Tensor, precision: Tensor) -> Tensor:
     moments: of `image_moments` about the source's mean, (image, 2, channel): first and second.
     precision: one over the source's variance, (channel,).
     """
-    return moments[:, 1] @ precision / len(precision)
+    return (moments[:, 1] * precision).mean(dim=1)  # no product of matrices: autocast would round
 
 
 def trust(remoteness: Tensor, bound: float = BOUND) -> Tensor:
@@ -63,8 +63,8 @@ class TrustedSums(NamedTuple):
         precision = (source.variance + VARIANCE_FLOOR).reciprocal()
         weights = trust(remoteness(moments, precision), bound)  # (image,)
         positions = inputs.shape[2:].numel()
-        known = torch.where(weights[:, None, None] > 0, moments, 0)  # its squares may be Inf
-        summed = torch.einsum("i,imc->mc", weights, known)
+        each = weights[:, None, None]
+        summed = (each * torch.where(each > 0, moments, 0)).sum(dim=0)  # squares may be Inf
         return cls(len(inputs) * positions, weights.sum() * positions, summed * positions)
 
     def plus(self, other: TrustedSums) -> TrustedSums:
