@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.corruptions.catalogue import check
+from realistic_tta.datasets.images import Images
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.errors import InputError, SettingError, unknown
 from realistic_tta.methods.base import AdaptedNetwork
@@ -68,8 +69,8 @@ class Trial:
         check(self.corruption, SEVERITY)
         if not 0 <= self.share <= 100:
             raise SettingError(f"share is {self.share}; expected percent, from 0 to 100")
-        if not 3 <= self.images <= len(load_sample()):
-            raise SettingError(f"images is {self.images}; expected from 3 to {len(load_sample())}")
+        if not 3 <= self.images <= len(_sample()):
+            raise SettingError(f"images is {self.images}; expected from 3 to {len(_sample())}")
         if self.batch_size < 1:
             raise SettingError(f"batch size is {self.batch_size}; expected 1 or more")
 
@@ -161,9 +162,14 @@ def _network() -> nn.Module:
 
 
 @cache
+def _sample() -> Images:
+    return load_sample()
+
+
+@cache
 def _corrupted(corruption: str) -> tuple[Tensor, Tensor]:
     """The photographs under one corruption, and their labels."""
-    sample = load_sample()
+    sample = _sample()
     damaged = corrupt(sample.images, corruption, SEVERITY, np.random.default_rng(1))
     pixels = torch.from_numpy(damaged).permute(0, 3, 1, 2)
     images = pixels.to(torch.float32, memory_format=torch.contiguous_format) / 255
