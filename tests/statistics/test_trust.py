@@ -10,12 +10,14 @@ from realistic_tta.statistics.channel_statistics import (
     measure,
     moving_average,
 )
-from realistic_tta.statistics.image_moments import image_moments
+from realistic_tta.statistics.image_moments import Units, image_moments
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 from realistic_tta.statistics.trust import (
     BOUND,
     TrustedSums,
+    moments_about,
     remoteness,
+    remoteness_in_units,
     robust_average,
     trust,
 )
@@ -46,8 +48,9 @@ def standardised(statistics: ChannelStatistics) -> tuple[Tensor, Tensor]:
 
 def test_remoteness_is_the_mean_square_of_what_the_source_would_normalise_to() -> None:
     inputs = like_the_source(5, seed=1) * 1.3
-    moments = image_moments(inputs, SOURCE.mean)
-    found = remoteness(moments, 1 / (SOURCE.variance + VARIANCE_FLOOR))
+    found = remoteness(moments_about(inputs, SOURCE.mean), SOURCE.variance)
+    in_units = remoteness_in_units(image_moments(inputs, Units.of(SOURCE, VARIANCE_FLOOR)))
+    torch.testing.assert_close(in_units, found, rtol=1e-3, atol=0)
     normalised = torch.nn.functional.batch_norm(inputs, *SOURCE, eps=VARIANCE_FLOOR)
     torch.testing.assert_close(found, normalised.square().mean(dim=(1, 2, 3)), rtol=1e-4, atol=0)
 
@@ -111,7 +114,7 @@ def test_an_image_beyond_all_bounds_leaves_the_average_where_it_was() -> None:
 def test_squares_that_overflow_count_for_nothing() -> None:
     good = like_the_source(4, seed=3)
     bad = torch.full((1, CHANNELS, 4, 4), 3e30)
-    assert torch.isinf(image_moments(bad, SOURCE.mean)[:, 1]).all()
+    assert torch.isinf(moments_about(bad, SOURCE.mean)[:, 1]).all()
     alone, together = average(good, 1.0), average(torch.cat([good, bad]), 1.0)
     expected = moving_average(PREVIOUS, alone, 4 / 5)  # the fifth share stays with the past
     torch.testing.assert_close(together.mean, expected.mean)
@@ -138,7 +141,7 @@ def test_a_shift_of_the_whole_stream_is_followed_if_later() -> None:
     target, now = measure(shifted, 1), SOURCE
     for _ in range(40):
         now = robust_average(now, TrustedSums.of(shifted, SOURCE), 1.0, SOURCE.mean, 1)
-    weights = trust(remoteness(image_moments(shifted, SOURCE.mean), 1 / SOURCE.variance))
+    weights = trust(remoteness(moments_about(shifted, SOURCE.mean), SOURCE.variance))
     assert weights.max() < 0.6
     torch.testing.assert_close(now.mean, target.mean, rtol=0.01, atol=0.05)
 

@@ -14,21 +14,42 @@ import torch
 from torch import Tensor
 
 from .channel_statistics import ChannelStatistics
-from .image_moments import image_moments, to_statistics
 from .rectification import VARIANCE_FLOOR
 
 BOUND = 3.0  # good images of 19 corruptions: 99 of 100 lie below in a layer (docs/reliability.md)
 
 
-def remoteness(moments: Tensor, precision: Tensor) -> Tensor:
+def moments_about(inputs: Tensor, centre: Tensor) -> Tensor:
+    """Mean of (inputs - centre) and of its square, over the positions: (image, 2, channel).
+
+    inputs: (image, channel) or (image, channel, *positions). centre: (channel,), the source's mean:
+    moments about it lose no digits where a channel's mean is far larger than its deviation.
+
+    >>> inputs = torch.tensor([[[1.0, 3.0]], [[5.0, 5.0]]], device="cpu")
+    >>> moments_about(inputs, torch.tensor([1.0], device="cpu")).squeeze(-1).tolist()
+    [[1.0, 2.0], [4.0, 16.0]]
+    """
+    inputs = inputs.to(centre.dtype)
+    distance = (inputs.flatten(2) if inputs.ndim > 2 else inputs.unsqueeze(2)) - centre.unsqueeze(1)
+    first = distance.mean(dim=2)  # (image, channel)
+    second = distance.square_().mean(dim=2)
+    return torch.stack((first, second), dim=1)
+
+
+def remoteness(moments: Tensor, source_variance: Tensor) -> Tensor:
     """How far each image lies from the source, (image,): 1 on average for images of the source.
 
-        remoteness = mean over channels of second * precision
+        remoteness = mean over channels of second / source_variance
 
-    moments: of `image_moments` about the source's mean, (image, 2, channel): first and second.
-    precision: one over the source's variance, (channel,).
+    moments: of `moments_about` the source's mean, (image, 2, channel): first and second.
     """
-    return (moments[:, 1] * precision).mean(dim=1)  # no product of matrices: autocast would round
+    return (moments[:, 1] / (source_variance + VARIANCE_FLOOR)).mean(dim=1)
+
+
+def remoteness_in_units(moments: Tensor) -> Tensor:
+    """The same, from moments in the source's units (image_moments.py), (image, 2 * channel)."""
+    _, second = moments.chunk(2, dim=1)
+    return 1 + 2**0.5 * second.mean(dim=1)
 
 
 def trust(remoteness: Tensor, bound: float = BOUND) -> Tensor:
@@ -59,9 +80,8 @@ class TrustedSums(NamedTuple):
     @classmethod
     def of(cls, inputs: Tensor, source: ChannelStatistics, bound: float = BOUND) -> Self:
         """What reached a layer: (image, channel) or (image, channel, *positions)."""
-        moments = image_moments(inputs, source.mean)  # (image, 2, channel)
-        precision = (source.variance + VARIANCE_FLOOR).reciprocal()
-        weights = trust(remoteness(moments, precision), bound)  # (image,)
+        moments = moments_about(inputs, source.mean)  # (image, 2, channel)
+        weights = trust(remoteness(moments, source.variance), bound)  # (image,)
         positions = inputs.shape[2:].numel()
         each = weights[:, None, None]
         summed = (each * torch.where(each > 0, moments, 0)).sum(dim=0)  # squares may be Inf
@@ -84,11 +104,12 @@ def robust_average(
 
     centre: the source's mean, (channel,). correction: of the variance, as in `measure`.
     """
-    batch = to_statistics(sums.moments / sums.trusted.clamp_min(_LEAST), centre)
-    variance = batch.variance * (sums.values / (sums.values - correction))
+    first, second = sums.moments / sums.trusted.clamp_min(_LEAST)
+    variance = torch.addcmul(second, first, first, value=-1).relu_()
+    variance *= sums.values / (sums.values - correction)
     share = sums.trusted * (momentum / sums.values)
     return ChannelStatistics(
-        torch.lerp(previous.mean, batch.mean, share),
+        torch.lerp(previous.mean, centre + first, share),
         torch.lerp(previous.variance, variance, share),
     )
 
