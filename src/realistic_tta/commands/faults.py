@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .bench_run import in_words
 
 if TYPE_CHECKING:
-    from realistic_tta.faults.trial import Trial
+    from realistic_tta.faults.trial import Outcome, Trial
 
 METHODS = (  # those that take seconds; sar, eta, cotta and adacontrast by choice
     "source,plain_tbn,tbn,tbn+robust,plain_medbn,alpha_bn,adapt_bn,plain_tema,tema,tema+robust,"
@@ -52,7 +52,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _faults(arguments: argparse.Namespace) -> None:
     from realistic_tta.faults.engine import run_all
     from realistic_tta.faults.store import read
-    from realistic_tta.faults.table import table
 
     if arguments.workers < 1:
         raise ValueError(f"workers is {arguments.workers}; expected 1 or more")
@@ -65,20 +64,23 @@ def _faults(arguments: argparse.Namespace) -> None:
     for done, trial in enumerate(run_all(wanted, arguments.out, arguments.workers), start=1):
         outcomes[trial] = read(trial, arguments.out)
         _tell(done, left)
-    known = {trial: outcome for trial, outcome in outcomes.items() if outcome is not None}
-    subjects, faults, shares = (
-        list(dict.fromkeys(each)) for each in zip(*map(_axes, wanted), strict=True)
-    )
-    faults.remove("none")
-    for share in [share for share in shares if share]:
+    _show({trial: outcome for trial, outcome in outcomes.items() if outcome is not None})
+    print(f"outcomes in {arguments.out}")
+
+
+def _show(outcomes: Mapping[Trial, Outcome]) -> None:
+    """A table for each share."""
+    from realistic_tta.faults.table import table
+    from realistic_tta.faults.trial import NO_FAULT
+
+    subjects = list(dict.fromkeys(trial.subject for trial in outcomes))
+    faulty = [trial for trial in outcomes if trial.fault != NO_FAULT]
+    faults = list(dict.fromkeys(trial.fault for trial in faulty))
+    for share in dict.fromkeys(trial.share for trial in faulty):
         print(f"\nPercent wrong of the good samples, during / after; {share:g} percent faulty:\n")
-        print("\n".join(table(known, subjects, faults, share)))
-    seconds = sum(outcome.seconds for outcome in known.values())
-    print(f"\n{in_words(seconds)} of one core; outcomes in {arguments.out}")
-
-
-def _axes(trial: Trial) -> tuple[str, str, float]:
-    return trial.subject, trial.fault, trial.share
+        print("\n".join(table(outcomes, subjects, faults, share)))
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    print(f"\n{in_words(seconds)} of one core")
 
 
 def _trials(arguments: argparse.Namespace) -> list[Trial]:
