@@ -16,7 +16,7 @@ from torch import Tensor
 from .channel_statistics import ChannelStatistics
 from .rectification import VARIANCE_FLOOR
 
-BOUND = 3.0  # good images of 19 corruptions: 99 of 100 lie below in a layer (docs/reliability.md)
+BOUND = 3.0  # of good images under twelve corruptions 99 in 100 lie below (docs/reliability.md)
 
 
 def moments_about(inputs: Tensor, centre: Tensor) -> Tensor:
