@@ -170,7 +170,7 @@ def test_a_saved_state_goes_on_robust(method: str, tmp_path: Path) -> None:
     assert torch.equal(loaded(images(4, seed=1)), adapted(images(4, seed=1)))
 
 
-@pytest.mark.parametrize("method", ["tbn", "tema", "rectified_tema"])
+@pytest.mark.parametrize("method", ROBUST)
 def test_it_compiles_to_one_graph(method: str) -> None:
     torch._dynamo.reset()
     eager, adapted = (adapt(convolutional(), method, robust=True) for _ in range(2))
