@@ -103,6 +103,7 @@ HOW: dict[str, Callable[..., None]] = {
     "rtta bench": dry,
     "rtta reproduce": dry,
     "rtta ablate": dry,
+    "rtta faults": dry,
     "rtta demo": parsed,  # tests/demo
     "rtta train": parsed,  # tests/commands/test_train.py
     "rtta corrupt": parsed,  # tests/commands/test_corrupt.py

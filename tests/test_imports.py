@@ -29,6 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": {"results", "stored_json", "errors"},
     "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"},
     "report": {"results", "exports", "traces", "statistics", "errors"},
+    "faults": {"benchmark", "methods", "streams", "datasets", "networks", "statistics", "results"}
+    | {"stored_json", "errors"},
     "demo": {"benchmark", "datasets", "networks", "results"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
@@ -36,6 +38,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "streams": {"numpy"},
     "benchmark": {"numpy", "ray"},
     "demo": {"numpy", "matplotlib", "rich"},
+    "faults": {"numpy"},
     "report": {"matplotlib"},
 }
 # Packages that a part may import inside a function, for those who use what needs them.

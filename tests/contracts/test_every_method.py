@@ -26,6 +26,8 @@ VARIANTS: dict[str, dict[str, object]] = {name: {"method": name} for name in MET
 VARIANTS["rectified_tema, one pass"] = {"method": "rectified_tema", "passes": 1}
 VARIANTS["rectified_tema from source"] = {"method": "rectified_tema", "start": "source"}
 VARIANTS["tema, fixed momentum"] = {"method": "tema", "momentum": 0.3}
+for name in ("tbn", "tema", "rectified_tema", "realistic"):
+    VARIANTS[f"{name}, robust"] = {"method": name, "robust": True}
 VARIANTS["tent, three steps"] = {"method": "tent", "steps": 3}
 VARIANTS["tent, episodic"] = {"method": "tent", "episodic": True}
 # Random networks are sure of nothing: with these settings every image is learnt from.
@@ -38,6 +40,7 @@ VARIANTS["cotta, sure"] = {"method": "cotta", "preset": "imagenet_c", "threshold
 VARIANTS["adacontrast, small"] = {"method": "adacontrast", "queue_size": 8, "refine_after": 3}
 
 PASSES = {"rectified_tema": 2, "rectified_tema from source": 2, "tent, three steps": 3}
+PASSES |= {"rectified_tema, robust": 2}
 PASSES |= {"sar, learning": 2, "cotta": 6, "cotta, sure": 3}
 PASSES |= {"adacontrast": 5, "adacontrast, small": 5}
 # Half a minute each, through no line that another variant does not compile: adacontrast has views

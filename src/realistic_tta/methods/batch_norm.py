@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from realistic_tta.normalization.robust_rules import RobustBatchStatistics, RobustMovingAverage
 from realistic_tta.normalization.statistics_rules import (
     BatchStatistics,
     InterpolatedStatistics,
@@ -21,7 +22,7 @@ from realistic_tta.statistics.channel_statistics import ChannelStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod
-from .checks import check_number
+from .checks import check_number, check_switch
 from .momentum_settings import MomentumSettings
 
 
@@ -54,7 +55,12 @@ class OnePassMethod(BatchNormMethod):
 
 @dataclass(frozen=True)
 class TBNSettings:
-    """Nothing to set."""
+    """robust: an image far outside what the network was trained on counts for next to nothing."""
+
+    robust: bool = False
+
+    def __post_init__(self) -> None:
+        check_switch("robust", self.robust)
 
 
 class TBN(OnePassMethod):
@@ -71,6 +77,10 @@ class TBN(OnePassMethod):
 
     def rules(self, batch_size: int) -> Sequence[StatisticsRule]:  # noqa: ARG002
         """The batch's mean and biased variance."""
+        if self.settings.robust:
+            return [
+                RobustBatchStatistics(each) for each in self.kept_by_layer("source", self.source)
+            ]
         return [BatchStatistics() for _ in self.layers]
 
     def weight_of_source(self, batch_size: int) -> float:  # noqa: ARG002
@@ -152,8 +162,7 @@ class Tema(BatchNormMethod):
         """One pass; each layer carries its average on, this batch with the momentum of its size."""
         momentum = self.settings.momentum_for(batch.size)
         average, averages = self.carry_on()
-        before = self.kept_by_layer("target", self.target)
-        rules = [MovingAverage(*each, momentum) for each in zip(averages, before, strict=True)]
+        rules = self._rules(averages, momentum)
         outputs = self.run_with(batch, rules)
         self.check_finite(average)
         self.remember(
@@ -162,3 +171,16 @@ class Tema(BatchNormMethod):
             source_weight=self.source_weight_after(rules),
         )
         return outputs
+
+    def _rules(
+        self, averages: Sequence[ChannelStatistics], momentum: float
+    ) -> Sequence[MovingAverage]:
+        before = self.kept_by_layer("target", self.target)
+        pairs = zip(averages, before, strict=True)
+        if not self.settings.robust:
+            return [MovingAverage(*each, momentum) for each in pairs]
+        sources = self.kept_by_layer("source", self.source)
+        return [
+            RobustMovingAverage(*each, momentum, source)
+            for each, source in zip(pairs, sources, strict=True)
+        ]

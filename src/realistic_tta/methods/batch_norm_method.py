@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, NotFiniteError
+from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
 from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.normalization.network import (
     describe_missing,
@@ -88,6 +88,11 @@ class BatchNormMethod(AdaptedNetwork):
         return ChannelStatistics(self.target_mean, self.target_variance)
 
     @property
+    def robust(self) -> bool:
+        """Whether images far from the source count for less; for methods that have the setting."""
+        return bool(getattr(self.settings, "robust", False))
+
+    @property
     def used(self) -> ChannelStatistics:
         """Statistics that the last batch was normalised with, of all layers."""
         return self.combine(self.source, self.target, self.by_channel(self.source_weight))
@@ -142,6 +147,8 @@ class BatchNormMethod(AdaptedNetwork):
 
     def share_with(self, replicas: Replicas) -> None:
         """As every method; a layer may then measure less than a variance takes."""
+        if self.robust:
+            raise SettingError("robust=True and sync cannot go together; leave one of them out")
         super().share_with(replicas)
         for layer in self.layers:
             layer.alone = False
@@ -240,11 +247,13 @@ class BatchNormMethod(AdaptedNetwork):
                 'method="source" takes this network, and so may "lame", "tent", "eta" and "sar"'
             )
         for layer in self.layers:
-            if self.needs_source and not layer.has_source:
+            if (self.needs_source or self.robust) and not layer.has_source:
+                needs = "robust=True" if self.robust else self.name
+                advice = "" if self.needs_source else ", without robust"
                 raise NetworkError(
                     f'layer "{layer.name}" ({type(layer.layer).__name__}) has '
-                    f"track_running_stats=False, so no source statistics, which {self.name} needs; "
-                    'use method="tbn" or method="tema"'
+                    f"track_running_stats=False, so no source statistics, which {needs} needs; "
+                    f'use method="tbn" or method="tema"{advice}'
                 )
 
     def _source_statistics(self) -> ChannelStatistics:

@@ -26,3 +26,9 @@ def check_seed(value: Any) -> None:
     """Raises unless the setting can seed a generator."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise SettingError(f"seed is {value!r}; expected a whole number from 0 to 2 ** 63 - 1")
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Raises unless the setting is True or False."""
+    if not isinstance(value, bool):
+        raise SettingError(f"{name} is {value!r}; expected True or False")

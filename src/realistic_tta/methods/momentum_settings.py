@@ -12,7 +12,7 @@ from torch import nn
 from realistic_tta.errors import SettingError
 from realistic_tta.statistics.momentum import choose_momentum
 
-from .checks import check_count, check_number
+from .checks import check_count, check_number, check_switch
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,20 @@ class MomentumSettings:
     source_batch_size: batch size of the network's training (128 on CIFAR, 256 on ImageNet).
     start: where the average starts: "standard", at mean 0 and variance 1, as the paper's program,
         or "source", at the statistics from training, which serves short streams better.
+    robust: an image far outside what the network was trained on counts for next to nothing, so
+        that none can drag the statistics away (statistics/trust.py).
     """
 
     classes: int | None = None
     source_batch_size: int = 128
     momentum: float | Literal["auto"] = "auto"
     start: Literal["standard", "source"] = "standard"
+    robust: bool = False
 
     def __post_init__(self) -> None:
         if self.start not in ("standard", "source"):
             raise SettingError(f'start is {self.start!r}; expected "standard" or "source"')
+        check_switch("robust", self.robust)
         check_count("source_batch_size", self.source_batch_size)
         if self.classes is not None:
             check_count("classes", self.classes)

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import NetworkError, SettingError
 from realistic_tta.normalization.remembered_statistics import (
     BatchVariances,
     Known,
     RememberedStatistics,
     Shares,
+    TrustedStatistics,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.image_moments import Units, is_far
@@ -35,7 +36,7 @@ from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod, reached
-from .checks import check_count, check_number
+from .checks import check_count, check_number, check_switch
 from .outputs import find_logits
 
 SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
@@ -54,6 +55,8 @@ class RealisticSettings:
     several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
     lean_on_source: the source counts, and all the more where noise explains the distance from it.
     class_balance: a memory of few predicted classes is worth few images.
+    robust, which has to be asked for: an image far outside what the network was trained on counts
+    for next to nothing (statistics/trust.py).
     """
 
     classes: int | None = None
@@ -66,6 +69,7 @@ class RealisticSettings:
     several_memories: bool = True
     lean_on_source: bool = True
     class_balance: bool = True
+    robust: bool = False
 
     def __post_init__(self) -> None:
         check_count("source_batch_size", self.source_batch_size)
@@ -74,6 +78,9 @@ class RealisticSettings:
         check_number("noise", self.noise, low=0)
         check_number("tolerance", self.tolerance, low=0)
         check_number("source_share", self.source_share, low=0, high=1)
+        check_switch("robust", self.robust)
+        if self.robust and not self.total_variance:
+            raise SettingError("robust=True needs total_variance=True: trust is had in moments")
 
     @property
     def scopes(self) -> tuple[float, ...]:
@@ -176,6 +183,7 @@ class Realistic(BatchNormMethod):
         """One a layer."""
         settings = self.settings
         kind = RememberedStatistics if settings.total_variance else BatchVariances
+        kind = TrustedStatistics if settings.robust else kind
         least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)

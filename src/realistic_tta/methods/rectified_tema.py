@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import SettingError
+from realistic_tta.normalization.robust_rules import MixedWithSource, RobustMovingAverage
 from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
     RectifiedMovingAverage,
+    StatisticsRule,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, mix
 from realistic_tta.statistics.rectification import divergence, source_weights, update_prior
@@ -68,14 +71,7 @@ class RectifiedTema(BatchNormMethod):
         # Stage 1: pass 1 measures each layer's input, the layers before it mixed with the prior.
         momentum = self.settings.momentum_for(batch.size)
         target, averages = self.carry_on()
-        before = self.kept_by_layer("target", self.target)
-        source = self.kept_by_layer("source", self.source)
-        rules = [
-            RectifiedMovingAverage(average, previous, momentum, of_source, weight)
-            for average, previous, of_source, weight in zip(
-                averages, before, source, self.prior.unbind(), strict=True
-            )
-        ]
+        rules = self._rules(averages, momentum)
         outputs = self.run_with(batch, rules)
         self.check_finite(target)
 
@@ -103,6 +99,25 @@ class RectifiedTema(BatchNormMethod):
             prior=prior,
         )
         return outputs
+
+    def _rules(
+        self, averages: Sequence[ChannelStatistics], momentum: float
+    ) -> list[StatisticsRule]:
+        """Those of pass 1."""
+        before = self.kept_by_layer("target", self.target)
+        source = self.kept_by_layer("source", self.source)
+        layers = zip(averages, before, source, self.prior.unbind(), strict=True)
+        if not self.settings.robust:
+            return [
+                RectifiedMovingAverage(average, previous, momentum, of_source, weight)
+                for average, previous, of_source, weight in layers
+            ]
+        return [
+            MixedWithSource(
+                RobustMovingAverage(average, previous, momentum, of_source), of_source, weight
+            )
+            for average, previous, of_source, weight in layers
+        ]
 
     def _is_needed(self, source_weight: Tensor, layers: list[int] | None) -> bool:
         """Whether pass 1 mixed with other weights than the batch calls for."""

@@ -24,6 +24,8 @@ def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
     """
     if type(adapted) not in REPLAYS:
         return f"{adapted.name} is none of {names()}"
+    if isinstance(adapted, BatchNormMethod) and adapted.robust:
+        return "robust statistics are measured image by image, in the batch they came in"
     if isinstance(adapted, RectifiedTema) and adapted.settings.second_pass != "always":  # noqa: S105
         return "a second pass that is taken when needed is decided batch by batch"
     for name, layer in _batch_norms(adapted).items():

@@ -30,6 +30,7 @@ from realistic_tta.statistics.leaning import (
     table,
     together,
 )
+from realistic_tta.statistics.trust import remoteness_in_units, trust
 
 
 class Known(NamedTuple):
@@ -94,6 +95,10 @@ class RememberedStatistics:
         self.target = self.to_statistics(taken @ steps)
         return self.target
 
+    def moments(self, inputs: Tensor) -> Tensor:
+        """What each image counts with, (image, 2 * channel)."""
+        return image_moments(inputs, self.known.units)
+
     def batch_mean(self, moments: Tensor) -> Tensor:
         """What of the batch's mean moments goes into the memories, (2 * channel,)."""
         return moments
@@ -119,7 +124,7 @@ class RememberedStatistics:
     def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""
         positions = inputs.numel() // (inputs.shape[0] * inputs.shape[1])
-        self.uses.append((image_moments(inputs, self.known.units), positions))
+        self.uses.append((self.moments(inputs), positions))
         if len(self.uses) == 1:
             return self.uses[0][0], None
         weights = [
@@ -127,6 +132,17 @@ class RememberedStatistics:
         ]
         together = torch.cat(weights)
         return torch.cat([moments for moments, _ in self.uses]), together / together.sum()
+
+
+class TrustedStatistics(RememberedStatistics):
+    """The same; what an image lacks in trust is filled up from the shortest memory."""
+
+    def moments(self, inputs: Tensor) -> Tensor:
+        """Between the image's own and those of the memory."""
+        moments = super().moments(inputs)
+        weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
+        own = torch.where(weights > 0, moments, 0)  # squares may be Inf
+        return torch.lerp(self.known.memories[-2], own, weights)
 
 
 class BatchVariances(RememberedStatistics):
