@@ -63,6 +63,11 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def until_one_is_gone(marks: list[Path]) -> None:
+    """Of the processes that wrote their numbers there."""
+    until(lambda: not all((Path("/proc") / mark.read_text()).exists() for mark in marks))
+
+
 def of(kind: type[Event], events: list[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
@@ -104,10 +109,12 @@ def test_a_node_that_is_killed_has_its_experiments_run_on_elsewhere(
         events.append(event)
         running = {each.job.key for each in of(Progress, events)}
         if len(running) == 2 and not (tmp_path / "go").exists():
+            marks = [tmp_path / f"process-{key}" for key in running]
             for key in running:
                 until(state_file(key, tmp_path).exists)
             (victim,) = cluster.worker_nodes
             cluster.remove_node(victim, allow_graceful=False)
+            until_one_is_gone(marks)  # it could come to its end before that
             (tmp_path / "go").touch()
     (died,) = of(Died, events)
     assert "Node" in died.reason

@@ -26,7 +26,7 @@ def trials(
 
     >>> few = trials(["tema"], ["blank"], [5], ["fog"], [1], images=30, batch_size=4)
     >>> [(each.fault, each.share) for each in few]
-    [('none', 0), ('blank', 5)]
+    [('none', 0.0), ('blank', 5)]
     """
     kinds = [(NO_FAULT, 0.0), *product(faults, shares)]
     return [
