@@ -417,10 +417,10 @@ def test_the_host_waits_for_the_device_only_to_check(
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # dynamo looks, and hides it
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in NOT_COMPILED])
-def test_under_torch_compile(name: str, backend: str) -> None:
-    variant = VARIANTS[name]
+def test_under_torch_compile(name: str) -> None:
+    """Breaks of the graph allowed; tests/methods/test_compiled.py has those without."""
+    variant, backend = VARIANTS[name], "eager"
     torch._dynamo.reset()
     expected = predictions(make(variant), stream([4, 4, 2]))
     compiled = torch.compile(make(variant), backend=backend)

@@ -130,8 +130,8 @@ class RememberedStatistics:
         weights = [
             moments.new_full((len(moments), 1), float(count)) for moments, count in self.uses
         ]
-        together = torch.cat(weights)
-        return torch.cat([moments for moments, _ in self.uses]), together / together.sum()
+        counts = torch.cat(weights)
+        return torch.cat([moments for moments, _ in self.uses]), counts / counts.sum()
 
 
 class TrustedStatistics(RememberedStatistics):
