@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, object]] = {name: {"method": name} for name in MET
 VARIANTS["rectified_tema, one pass"] = {"method": "rectified_tema", "passes": 1}
 VARIANTS["rectified_tema from source"] = {"method": "rectified_tema", "start": "source"}
 VARIANTS["tema, fixed momentum"] = {"method": "tema", "momentum": 0.3}
-for name in ("tbn", "tema", "rectified_tema", "realistic"):
+for name in ("rectified_tema", "realistic"):  # the two rules; tests/methods/test_robust.py
     VARIANTS[f"{name}, robust"] = {"method": name, "robust": True}
 VARIANTS["tent, three steps"] = {"method": "tent", "steps": 3}
 VARIANTS["tent, episodic"] = {"method": "tent", "episodic": True}

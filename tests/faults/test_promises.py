@@ -24,8 +24,15 @@ def test_one_nan_pixel_now_and_then_ends_a_plain_program_and_costs_ours_next_to_
     assert abs(ours.after - usual.after) < 4
 
 
-@pytest.mark.parametrize("fault", ["scaled", "crafted_far"])
-@pytest.mark.parametrize("method", ["tbn", "tema+from_source", "rectified_tema+from_source"])
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        ("tbn", "scaled"),
+        ("tema+from_source", "scaled"),
+        ("rectified_tema+from_source", "scaled"),
+        ("rectified_tema+from_source", "crafted_far"),
+    ],
+)
 def test_robust_statistics_stand_what_ruins_the_plain_ones(method: str, fault: str) -> None:
     usual = measured(method)
     plain, robust = measured(method, fault), measured(f"{method}+robust", fault)
