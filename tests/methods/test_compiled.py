@@ -194,6 +194,7 @@ def test_a_network_of_another_type_is_compiled_anew() -> None:
     eager = copy.deepcopy(adapted).double()
     eager.compiled = None
     adapted.double()
+    assert has_no_graph(adapted)
     for batch in batches(3):
         wide = batch.double()
         torch.testing.assert_close(adapted(wide), eager(wide), rtol=1e-7, atol=1e-7)
@@ -202,11 +203,17 @@ def test_a_network_of_another_type_is_compiled_anew() -> None:
     assert adapted.compiled.graph is not None
 
 
+def has_no_graph(adapted: AdaptedNetwork) -> bool:
+    """Whether the next batch has to make one: guards that would notice a change are off."""
+    return adapted.compiled is not None and adapted.compiled.graph is None
+
+
 def test_a_loaded_state_is_what_the_graph_goes_on_from() -> None:
     adapted, other = quick(), realistic_tta.adapt(convolutional())
     for batch in batches(3):
         other(batch + 2)
     adapted.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
+    assert has_no_graph(adapted)
     for batch in batches(2):
         torch.testing.assert_close(adapted(batch), other(batch), rtol=1e-4, atol=1e-5)
 
