@@ -83,7 +83,7 @@ def _averaged(cells: Sequence[Sequence[Record]]) -> dict[str, list[Any]]:
 
 
 def _plain(record: Record, name: str) -> Any:
-    value = getattr(record, name)
+    value = record.row if name == "method" else getattr(record, name)
     return json.dumps(value, sort_keys=True) if isinstance(value, dict | tuple) else value
 
 

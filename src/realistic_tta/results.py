@@ -15,7 +15,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -41,6 +41,16 @@ class PartResult(NamedTuple):
     def error(self) -> float:
         """Percent."""
         return 100 * self.wrong / self.images
+
+
+def row_name(method: str, settings: Mapping[str, Any]) -> str:
+    """How tables and plots call a method that was run with these settings.
+
+    >>> row_name("tema", {}), row_name("tema", {"start": "source"})
+    ('tema', 'tema (start=source)')
+    """
+    told = ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return f"{method} ({told})" if told else method
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,11 @@ class Record:
     package: str = ""
     commit: str | None = None
     schema: int = SCHEMA
+
+    @property
+    def row(self) -> str:
+        """In tables and plots: the method, with its settings where they are not its defaults."""
+        return row_name(self.method, self.settings)
 
     def to_json(self) -> str:
         """As it is kept on disk; numbers to the last bit."""

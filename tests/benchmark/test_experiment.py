@@ -66,6 +66,7 @@ def test_every_field_changes_the_id() -> None:
         ({"batch_size": 1.5}, "batch size is 1.5"),
         ({"settings": {"momentun": 1}}, 'tema: unknown setting "momentun"; did you mean "mom'),
         ({"settings": {"momentum": 2}}, "momentum"),
+        ({"settings": {"guard": 1}}, "guard is 1; expected true or false"),
     ],
 )
 def test_experiments_that_cannot_be_are_refused(change: dict[str, Any], told: str) -> None:
@@ -81,6 +82,17 @@ def test_a_grid_is_the_product() -> None:
     assert len(found) == len(METHODS) * 2 * 3 * 2
     assert len({each.id for each in found}) == len(found)
     assert {each.network for each in found} == {"cifar10"}
+
+
+def test_switches_stand_behind_a_method() -> None:
+    axes = {"method": ["tema", "tema+robust+guard"], "batch_size": 4}
+    found = grid(axes, {"tema": {"start": "source"}})
+    assert [(each.method, dict(each.settings)) for each in found] == [
+        ("tema", {"start": "source"}),
+        ("tema", {"start": "source", "robust": True, "guard": True}),
+    ]
+    with pytest.raises(SettingError, match='tema: unknown setting "gard"; did you mean "guard"'):
+        grid({"method": "tema+gard"})
 
 
 def test_delta_reaches_the_correlated_settings_alone() -> None:

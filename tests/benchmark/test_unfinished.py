@@ -16,6 +16,7 @@ from bench_subjects import experiment, figures
 from realistic_tta.benchmark import data
 from realistic_tta.benchmark.machine import versions
 from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
+from realistic_tta.benchmark.tally import Tally
 from realistic_tta.benchmark.unfinished import SUM, forget, state_file
 from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.streams.settings import StreamPlan
@@ -91,3 +92,19 @@ def test_a_kill_before_the_last_step_of_preparing_leaves_nothing_for_ever(tmp_pa
     (place / "clean.npy").touch()
     data.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+
+
+@pytest.mark.usefixtures("world")
+def test_a_guarded_run_goes_on_with_what_its_guard_remembers(tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("tbn", images=8, settings={"guard": True})], tmp_path)
+    whole = evaluate(job, tmp_path / "whole")
+
+    def stop(tally: Tally) -> None:
+        if tally.batches == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(job, tmp_path, stop, save_every=0)
+    again = evaluate(job, tmp_path)
+    assert again.resumed == 1
+    assert figures(again) == figures(whole)

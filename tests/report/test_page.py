@@ -194,6 +194,8 @@ def test_the_csv_has_the_records(page: Page, records: list[Record], tmp_path: Pa
 def _value(text: str, like: Any) -> Any:
     if like is None:
         return None if text == "" else text
+    if isinstance(like, bool):
+        return {"true": True, "false": False}[text]
     return type(like)(text)
 
 

@@ -23,6 +23,7 @@ from realistic_tta.streams.settings import SETTINGS, StreamPlan
 from .data import find_data
 
 EMBEDDED = "embedded"  # the package's own network for the data set
+OF_ADAPT = ("preset", "guard")  # what stands among the settings, and is no method's own
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Experiment:
     """A method on a network, on a stream, at a batch size.
 
     settings: the method's own, where they differ from its defaults; "preset" names a published set
-        of them, as in `adapt`.
+        of them, and "guard" lets the network as trained answer where it is better, as in `adapt`.
     seed: of the stream's order, and of the method's draws where it has any.
     images, order, delta: as StreamPlan says.
     """
@@ -82,10 +83,12 @@ class Experiment:
 def _check_settings(method: str, settings: Mapping[str, Any]) -> None:
     settings_type = METHODS[method].settings_type
     taken = {each.name for each in dataclasses.fields(settings_type)}
-    given = {name: value for name, value in settings.items() if name != "preset"}
+    given = {name: value for name, value in settings.items() if name not in OF_ADAPT}
     for name in given:
         if name not in taken:
-            raise SettingError(f"{method}: {unknown('setting', name, {*taken, 'preset'})}")
+            raise SettingError(f"{method}: {unknown('setting', name, {*taken, *OF_ADAPT})}")
+    if not isinstance(settings.get("guard", False), bool):
+        raise SettingError(f"{method}: guard is {settings['guard']!r}; expected true or false")
     chosen = preset_settings(method, settings.get("preset"))
     settings_type(**chosen | given)  # raises for a value that cannot be
 
@@ -109,7 +112,8 @@ AXES: dict[str, Any] = {  # what a grid may name, and what it is if not named
 def grid(axes: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> list[Experiment]:
     """Every combination, in the order of AXES.
 
-    axes: a value or a list of values each. settings: by method.
+    axes: a value or a list of values each; a method may have switches behind it, as in tent+guard
+        or tema+robust. settings: by method.
 
     >>> few = grid({"method": ["tbn", "tema"], "batch_size": [4, 1]})
     >>> [(each.method, each.batch_size) for each in few]
@@ -153,7 +157,9 @@ def _experiment(chosen: dict[str, Any], settings: Mapping[str, Any]) -> Experime
         chosen["network"] = embedded
     if chosen["setting"] in SETTINGS and not SETTINGS[chosen["setting"]].correlated:
         chosen["delta"] = None  # one axis for all settings of a grid
-    return Experiment(settings=settings.get(chosen["method"], {}), **chosen)
+    method, *switches = chosen.pop("method").split("+")  # tent+guard
+    own = {**settings.get(method, {}), **dict.fromkeys(switches, True)}
+    return Experiment(method=method, settings=own, **chosen)
 
 
 def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,6 +15,8 @@ import torch
 
 from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
+from realistic_tta.methods.stored_state import own_state
 from realistic_tta.results import leftovers, write_whole
 
 from .machine import versions
@@ -31,7 +33,9 @@ def state_file(key: str, folder: Path) -> Path:
 def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     """Writes down everything the rest of the run depends on, whole or not at all."""
     content = io.BytesIO()
-    state = {"method": adapted.state_dict(), "tally": tally.saved()}
+    state: dict[str, Any] = {"method": adapted.state_dict(), "tally": tally.saved()}
+    if adapted.guard is not None:
+        state["guard"] = guard_words(adapted.guard), guard_tensors(adapted.guard)
     torch.save(state | {"versions": versions()}, content)
     write_whole(path, _sum(content.getvalue()) + content.getvalue())
 
@@ -50,6 +54,9 @@ def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tal
             return None
         tally = Tally.restore(found["tally"])
         adapted.load_state_dict(found["method"])
+        if adapted.guard is not None:
+            words, tensors = found["guard"]
+            continue_guard(adapted.guard, words, tensors, own_state(adapted))
     except (StateError, TypeError, KeyError):  # whoever wrote this, it was not `save`
         return None
     return tally

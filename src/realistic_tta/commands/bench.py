@@ -25,7 +25,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     axes = bench.add_argument_group("what to run; each a name or several, 1,2,3")
     axes.add_argument("--data", metavar="LIST", help="cifar10-c (default), cifar100-c, imagenet-c")
     axes.add_argument("--network", metavar="LIST", help="see `rtta networks`; default: embedded")
-    axes.add_argument("--methods", metavar="LIST", dest="method", help="default: all")
+    axes.add_argument(
+        "--methods",
+        metavar="LIST",
+        dest="method",
+        help="default: all; +guard, +robust behind a name switch those on",
+    )
     axes.add_argument(
         "--batch-sizes", metavar="LIST", dest="batch_size", help="default: 200,64,16,4,2,1"
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from realistic_tta.benchmark.events import Died, Event, Finished
 from realistic_tta.benchmark.runner import Job
+from realistic_tta.results import row_name
 
 from .bench_board import Board
 from .bench_run import in_words
@@ -65,7 +66,8 @@ def table(board: Board) -> Table:
     rows: dict[tuple[str, str, str, str], list[Job]] = {}
     for job in board.jobs:
         each = job.experiment
-        rows.setdefault((each.network, each.data, each.setting, each.method), []).append(job)
+        method = row_name(each.method, each.settings)
+        rows.setdefault((each.network, each.data, each.setting, method), []).append(job)
     for name in ("network", "data", "setting", "method"):
         shown.add_column(name)
     for size in sizes:

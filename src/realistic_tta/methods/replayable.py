@@ -22,19 +22,33 @@ def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
 
     images: two or more to try the network with. They teach the method nothing.
     """
+    return (
+        _why_not_this_method(adapted)
+        or _why_not_these_layers(adapted)
+        or _why_not_together(adapted, images)
+    )
+
+
+def _why_not_this_method(adapted: AdaptedNetwork) -> str | None:
+    if adapted.guard is not None:
+        return "a guard judges batch by batch who answers"
     if type(adapted) not in REPLAYS:
         return f"{adapted.name} is none of {names()}"
     if isinstance(adapted, BatchNormMethod) and adapted.robust:
         return "robust statistics are measured image by image, in the batch they came in"
     if isinstance(adapted, RectifiedTema) and adapted.settings.second_pass != "always":  # noqa: S105
         return "a second pass that is taken when needed is decided batch by batch"
+    return None
+
+
+def _why_not_these_layers(adapted: AdaptedNetwork) -> str | None:
     for name, layer in _batch_norms(adapted).items():
         kind = type(layer).__name__
         if layer.running_mean is None:
             return f'layer "{name}" ({kind}) has no source statistics'
         if isinstance(adapted, BatchNormMethod) and type(layer) not in _PLAIN:
             return f'layer "{name}" ({kind}) does more than normalise'
-    return _why_not_together(adapted, images)
+    return None
 
 
 def _batch_norms(adapted: AdaptedNetwork) -> dict[str, nn.Module]:

@@ -53,14 +53,6 @@ def _courses(records: Sequence[Record]) -> tuple[list[Any], list[Any]]:
     return [list(seen) for seen in places], courses
 
 
-def series(record: Record) -> str:
-    """The row of the table: the method, with its settings where they are not its defaults."""
-    if not record.settings:
-        return record.method
-    told = (f"{name}={value}" for name, value in sorted(record.settings.items()))
-    return f"{record.method} ({', '.join(told)})"
-
-
 def _stream(record: Record) -> tuple[Any, ...]:
     choices = (record.setting, record.data, record.network)
     return (*choices, record.images, record.order, record.delta)
@@ -88,8 +80,8 @@ def _group(few: Sequence[Record], places: list[int]) -> dict[str, Any]:
     cells: dict[tuple[str, int], list[float]] = defaultdict(list)
     for record in few:
         if record.status == DONE and record.error is not None:
-            cells[series(record), record.batch_size].append(record.error)
-    methods = list(dict.fromkeys(map(series, few)))
+            cells[record.row, record.batch_size].append(record.error)
+    methods = list(dict.fromkeys(record.row for record in few))
     sizes = sorted({record.batch_size for record in few}, reverse=True)
     errors = with_source(cells, sizes)
     return {
@@ -101,7 +93,7 @@ def _group(few: Sequence[Record], places: list[int]) -> dict[str, Any]:
         "paper": _paper(few[0], methods, sizes),
         "seeds": sorted({record.seed for record in few}),
         "records": places,
-        "series": [methods.index(series(record)) for record in few],
+        "series": [methods.index(record.row) for record in few],
         "command": command(few),
     }
 

@@ -65,12 +65,6 @@ def by_group(records: Sequence[Record]) -> dict[Group, list[Record]]:
     return groups
 
 
-def line_name(record: Record) -> str:
-    """The method, with its settings where they are not the defaults."""
-    settings = ", ".join(f"{name}={value}" for name, value in sorted(record.settings.items()))
-    return f"{record.method} ({settings})" if settings else record.method
-
-
 def lines(records: Sequence[Record]) -> dict[str, dict[int, list[Record]]]:
     """By line and batch size, the seeds of each; lines as legends list them, sizes growing.
 
@@ -79,7 +73,7 @@ def lines(records: Sequence[Record]) -> dict[str, dict[int, list[Record]]]:
     found: dict[str, dict[int, list[Record]]] = {}
     for record in sorted(records, key=lambda each: (each.batch_size, each.seed)):
         if "momentum" not in record.settings:
-            found.setdefault(line_name(record), {}).setdefault(record.batch_size, []).append(record)
+            found.setdefault(record.row, {}).setdefault(record.batch_size, []).append(record)
     return {name: found[name] for name in sorted(found, key=place)}
 
 
