@@ -1,6 +1,7 @@
 """Kills a command at random moments, starts it again, and compares the end with an unbroken run.
 
     python tools/kills.py bench [--kills 100]       `rtta bench`, with all its workers
+    python tools/kills.py save [--kills 100]        a network that saves its state after every batch
     python tools/kills.py download [--kills 100]    a file from a slow server on this machine
     python tools/kills.py command [--kills 100] -- PROGRAM ... {folder} ...
 
@@ -52,6 +53,29 @@ name, url, size, md5, folder = sys.argv[1:]
 print("begun", flush=True)
 fetch(Archive(name, url, int(size), md5), Path(folder))
 """
+# Adapts to the package's photographs, one after another, and goes on from the last state.
+SAVE = """
+import sys
+from pathlib import Path
+import torch
+import realistic_tta
+from realistic_tta.datasets.sample import load_sample
+from realistic_tta.networks.checkpoints import load_network
+
+torch.set_num_threads(1)
+state = Path(sys.argv[1], "state.safetensors")
+state.parent.mkdir(exist_ok=True, parents=True)
+network = load_network("cifar10")
+if state.exists():
+    adapted = realistic_tta.load(state, network)
+else:
+    adapted = realistic_tta.adapt(network, "realistic")
+adapted.autosave(state, every_batches=1)
+print("begun", flush=True)
+images = torch.from_numpy(load_sample().images[:300]).permute(0, 3, 1, 2).float() / 255
+for image in images.split(1)[int(adapted.step):]:
+    adapted(image)
+"""
 
 
 class Broken(Exception):  # noqa: N818 - what this program looks for
@@ -94,6 +118,17 @@ def figures_of(folder: Path) -> Outcome:
         kept = {name: value for name, value in record.items() if name not in TIMES}
         found[str(path.relative_to(folder))] = json.dumps(kept, sort_keys=True)
     return found
+
+
+def state_of(folder: Path) -> Outcome:
+    """Every tensor and every word of the state; their order in the file is safetensors' choice."""
+    (name,) = files_of(folder)
+    content = (folder / name).read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"].pop("checksum")  # of the bytes in their order
+    tensors = hashlib.sha256(content[end:]).hexdigest()
+    return {name: f"{json.dumps(header, sort_keys=True)} {tensors}"}
 
 
 def start(trial: Trial, folder: Path) -> subprocess.Popen[bytes]:
@@ -221,6 +256,8 @@ def trial_of(arguments: argparse.Namespace, words: Sequence[str]) -> Iterator[Tr
     """What is to be killed; with its server, if it needs one."""
     if arguments.what == "bench":
         yield Trial(BENCH, figures_of, arguments.within or 20.0)
+    elif arguments.what == "save":
+        yield Trial([sys.executable, "-c", SAVE, "{folder}"], state_of, arguments.within or 1.0)
     elif arguments.what == "command":
         yield Trial(words, files_of, arguments.within or 3.0)
     else:
@@ -234,7 +271,7 @@ def trial_of(arguments: argparse.Namespace, words: Sequence[str]) -> Iterator[Tr
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kills at random moments; the end is the same.")
-    parser.add_argument("what", choices=["bench", "download", "command"])
+    parser.add_argument("what", choices=["bench", "save", "download", "command"])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--within", type=float, help="seconds after the first line")
     parser.add_argument("--seed", type=int, default=0)
