@@ -13,6 +13,7 @@ from realistic_tta.statistics.memories import (
     class_shares,
     forgetting,
     steady,
+    uncertainty,
 )
 
 LIKE = torch.zeros(1, dtype=torch.float64)
@@ -103,6 +104,42 @@ def test_a_memory_without_predictions_is_not_concentrated() -> None:
     assert class_concentration(torch.zeros(3, 10)).tolist() == [0.0] * 3
     assert class_concentration(torch.zeros(3, 1)).tolist() == [0.0] * 3
     assert class_concentration(torch.ones(3, 1)).tolist() == [0.0] * 3
+
+
+def remembered(labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """After a stream of single images: independent images, shares and weights of each memory."""
+    rate = forgetting([1024.0, 128.0, 16.0], LIKE)
+    weights = Weights(0 * rate, 0 * rate)
+    shares = rate.new_zeros(3, classes)
+    for label in torch.nn.functional.one_hot(labels, classes).to(rate):
+        weights, share = add_images(weights, rate, images=1)
+        shares = torch.lerp(shares, label, share[:, None])
+    return weights.images, shares, weights.total
+
+
+def test_a_network_that_is_partial_to_some_classes_is_not_taken_for_runs() -> None:
+    """Drawn independently, the longest memory is worth nearly all of its images in the end."""
+    likely = torch.arange(1.0, 11.0).square()
+    labels = torch.multinomial(likely, 4000, True, generator=torch.Generator().manual_seed(0))
+    images, shares, weight = remembered(labels, 10)
+    assert class_concentration(shares)[0] > 30 / images[0]
+    assert uncertainty(images, shares, weight)[0] < 10 / images[0]
+
+
+def test_uneven_classes_that_come_in_runs_count_in_full() -> None:
+    labels = torch.arange(10).repeat_interleave(400)
+    images, shares, weight = remembered(labels, 10)
+    concentration = class_concentration(shares)
+    found = uncertainty(images, shares, weight)
+    assert found[0] > 0.9 * concentration[0] > 30 / images[0]
+    torch.testing.assert_close(found[1:], concentration[1:])
+
+
+def test_at_the_start_one_class_is_hardly_more_than_one_image() -> None:
+    """Nothing older tells whether it is a run."""
+    images, shares, weight = remembered(torch.zeros(16, dtype=torch.long), 10)
+    assert images[0] > 15
+    assert uncertainty(images, shares, weight)[0] > 0.8
 
 
 def test_shares_of_predictions_are_counted() -> None:

@@ -27,10 +27,10 @@ from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
-    class_concentration,
     class_shares,
     forgetting,
     steady,
+    uncertainty,
 )
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
@@ -187,14 +187,14 @@ class Realistic(BatchNormMethod):
         least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
-        uncertainty = settings.noise * self._uncertainty(images)
+        doubtful = settings.noise * self._uncertainty(images)
         with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
         shares = zip(
             with_batch.unbind(),
             [self.steps] * len(self.layers),
             numbers(spread_share),
             numbers(correction),
-            table(uncertainty),
+            table(doubtful),
             strict=True,
         )
         return [
@@ -219,14 +219,13 @@ class Realistic(BatchNormMethod):
         return units
 
     def _uncertainty(self, images: Tensor) -> Tensor:
-        """Variance of a memory's mean as a part of the spread: one over its independent images.
+        """Variance of each memory's mean as a part of the spread, (layer, memory).
 
-        Images of few classes are not independent; the classes are those of the predictions before
-        this batch. images: (layer, memory).
+        Classes are those of the predictions before this batch. images: (layer, memory).
         """
         if not self.settings.class_balance:
             return 1 / images
-        return torch.maximum(1 / images, class_concentration(self.class_shares))
+        return uncertainty(images, self.class_shares, self.class_weight)
 
     def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""

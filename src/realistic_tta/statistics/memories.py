@@ -71,6 +71,41 @@ def add_images(weights: Weights, rate: Tensor, images: int) -> tuple[Weights, Te
     return Weights(total, squares), added / total
 
 
+def uncertainty(images: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
+    """Variance of each memory's mean, as a part of the images' spread: (..., memory).
+
+        uncertainty = max(1 / images, concentration)      of the longest: doubt * concentration
+
+    One over the number of independent images; images of one class are not. images: as
+    `Weights.images`, (..., memory). shares, weight: of the predicted classes in each memory,
+    (memory, class), and of the images behind them, (memory,).
+    """
+    chance, apart = 1 / images, class_concentration(shares)
+    if len(weight) == 1:
+        return torch.maximum(chance, apart)
+    longest = apart[:1] * doubt(apart[1], chance[..., 1:2], weight)
+    return torch.maximum(chance, torch.cat((longest, apart[1:].expand_as(chance[..., 1:])), dim=-1))
+
+
+def doubt(next_apart: Tensor, chance: Tensor, weight: Tensor) -> Tensor:
+    """How far uneven classes in the longest memory are to be taken for runs of labels, 0 to 1.
+
+        doubt = 1 - older * (1 - runs)       older = 1 - weight of the next / weight of the longest
+                                             runs  = 1 - min(1, chance / next_apart)
+
+    Under shift a network predicts some of its classes too often, in any order. In runs the next
+    memory's classes lie further from the longest's than independent images would, and only what is
+    older can tell. next_apart: their concentration, (). chance: that of independent images.
+
+    >>> weight, apart = torch.tensor([100.0, 0.0], device="cpu"), torch.tensor(0.5, device="cpu")
+    >>> [doubt(apart, torch.tensor(chance, device="cpu"), weight).item() for chance in (0.0, 0.5)]
+    [1.0, 0.0]
+    """
+    older = 1 - weight[1] / weight[0].clamp_min(_LEAST)
+    runs = 1 - (chance / next_apart.clamp_min(_LEAST)).clamp_max(1)
+    return 1 - older * (1 - runs)
+
+
 def class_concentration(shares: Tensor) -> Tensor:
     """How far the classes in each memory are from what they are in the long run, (memory,).
 
