@@ -7,7 +7,8 @@ python tools/beyond_grid.py show GRID.jsonl
 
 Besides the settings of `rtta bench`: short streams, clean images, and batches of changing size
 (1 to 64 images at random, once for all batch sizes). What is in the file is not run again.
-cifar100-c must be on disk (`rtta corrupt`); clean images are the package's photographs.
+cifar100-c must be on disk (`rtta corrupt`), and cifar100 for its clean images (`--clean FOLDER`);
+those of CIFAR-10 are the package's photographs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from torch import Tensor
 
 import realistic_tta
 from realistic_tta.benchmark.data import DATA, IN_PACKAGE, open_stream, prepare
+from realistic_tta.datasets.cifar import load_cifar
+from realistic_tta.datasets.images import Images
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
@@ -56,12 +59,13 @@ SETTINGS = {
 }
 
 
-def batches(record: dict[str, Any], folder: Path) -> Batches:
+def batches(record: dict[str, Any], folder: Path, clean: Path | None) -> Batches:
     """Of the stream that a record names, in order."""
     setting, size, seed = SETTINGS[record["setting"]], record["size"], record["seed"]
     images = setting.images * record["times"]
     if setting.plan is None:
-        yield from _clean(images * 15, size, seed)
+        whole = load_sample() if clean is None else load_cifar("cifar100", "test", clean)
+        yield from _clean(whole, images * 15, size, seed)
         return
     plan = StreamPlan(images=images, seed=seed, **setting.plan)
     name = IN_PACKAGE.get(record["data"], record["data"])
@@ -78,11 +82,11 @@ def batches(record: dict[str, Any], folder: Path) -> Batches:
         yield from zip(*pieces, strict=True)
 
 
-def _clean(count: int, size: int, seed: int) -> Batches:
-    sample = load_sample()
-    order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed))[:count]
-    pixels = torch.from_numpy(sample.images)[order].permute(0, 3, 1, 2).float().div(255)
-    return zip(pixels.split(size), torch.from_numpy(sample.labels)[order].split(size), strict=True)
+def _clean(whole: Images, count: int, size: int, seed: int) -> Batches:
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:count]
+    pixels = torch.from_numpy(whole.images[order]).permute(0, 3, 1, 2).float().div(255)
+    labels = torch.from_numpy(whole.labels[order])
+    return zip(pixels.split(size), labels.split(size), strict=True)
 
 
 def error(method: str, network: torch.nn.Module, stream: Batches) -> float:
@@ -99,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
     for record in wanted(arguments):
         if cell_of(record) in known:
             continue
-        found = error(record["method"], network, batches(record, arguments.folder))
+        found = error(record["method"], network, batches(record, arguments.folder, arguments.clean))
         record["error"] = round(found, 3)
         with arguments.file.open("a") as file:
             file.write(json.dumps(record) + "\n")
@@ -107,10 +111,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The source once for all batch sizes; clean images of CIFAR-10 alone."""
+    """The source once for all batch sizes; clean images where there are any."""
     sizes = arguments.batch_sizes
     for seed, name in itertools.product(arguments.seeds, arguments.settings):
-        if name == "clean" and arguments.data != "cifar10-c":
+        if name == "clean" and arguments.data != "cifar10-c" and arguments.clean is None:
             continue
         for size in sizes[:1] if SETTINGS[name].changing else sizes:
             for method in METHODS if size == sizes[0] else METHODS[1:]:
@@ -171,6 +175,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=_numbers, default=[*SIZES])
     parser.add_argument("--settings", type=lambda text: text.split("/"), default=[*SETTINGS])
     parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "rtta-beyond")
+    parser.add_argument("--clean", type=Path, help="where the images of cifar100 are")
     arguments = parser.parse_args()
     if arguments.what == "run":
         run(arguments)
