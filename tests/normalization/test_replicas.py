@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import multiprocessing
 import os
 import traceback
@@ -17,6 +18,7 @@ from subjects import convolutional, images, on_cpu, same, snapshot
 from torch import Tensor, distributed, nn
 
 from realistic_tta import METHODS, InputError, SettingError, SyncError, adapt, load
+from realistic_tta.errors import NotFiniteError
 from realistic_tta.normalization.replicas import merge
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -274,6 +276,48 @@ def test_a_rank_with_faulty_samples_comes_with_the_rest(method: str, tmp_path: P
     alone(torch.cat([images(3, seed=0), images(3, seed=1)[[0, 2]]]))
     expected = alone(images(3, seed=0))
     torch.testing.assert_close(torch.tensor(first[0]), expected, atol=1e-5, rtol=0)
+
+
+def shown_to(rank: int) -> Tensor:
+    """Two good ones and one that overflows; one good and one with NaN; none; three good ones."""
+    batch = images((3, 2, 0, 3)[rank], seed=rank)
+    if rank < 2:
+        batch[1] *= math.nan if rank else 1e20
+    return batch
+
+
+@pytest.mark.parametrize("method", ["tema", "rectified_tema", "realistic"])
+def test_samples_that_overflow_are_left_out_on_every_rank(method: str, tmp_path: Path) -> None:
+    """Ranks that have none, and one that has no image at all, try once more with the others."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), method, sync="torch.distributed")
+        outputs = adapted(shown_to(rank))
+        good = outputs[[0, 2]] if rank == 0 else outputs[:1] if rank == 1 else outputs
+        return listed(([good], snapshot(adapted))), adapted.health().excluded
+
+    found = in_ranks(4, work, tmp_path / "group")
+    assert [excluded for _, excluded in found] == [1, 1, 0, 0]
+    alone = adapt(convolutional(), method)
+    expected = alone(torch.cat([shown_to(0)[[0, 2]], shown_to(1)[:1], shown_to(3)]))
+    equals_one_process([answer for answer, _ in found], [expected], snapshot(alone))
+
+
+def test_an_overflow_that_no_sample_explains_is_raised_on_every_rank(tmp_path: Path) -> None:
+    """The state is at fault: the network as trained can take all images. All may go on after it."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted.get_buffer("target_mean").fill_(-3e38)
+        before = snapshot(adapted)
+        with pytest.raises(NotFiniteError, match="overflow inside the network"):
+            adapted(images(3 * rank))
+        unchanged = same(before, snapshot(adapted))
+        adapted.reset()
+        adapted(images(3 * rank))
+        return unchanged, adapted.health().excluded
+
+    assert in_ranks(2, work, tmp_path / "group") == [(True, 0)] * 2
 
 
 def test_all_ranks_empty_is_refused_on_all(tmp_path: Path) -> None:
