@@ -58,7 +58,7 @@ class Exclusion:
         self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, good: Tensor
     ) -> Any:
         """Calls with the good samples; counts the others."""
-        if good.all():  # they are another rank's
+        if good.all():  # the faulty ones are another rank's
             return call(args, kwargs)
         outputs = self._predict_parts(adapted, call, args, kwargs, good)
         self._note(adapted, good)
