@@ -83,7 +83,7 @@ def test_a_repaired_sample_has_the_mean_of_its_finite_values() -> None:
 
 @pytest.mark.parametrize("scale", [1e20, 1e38])
 @pytest.mark.parametrize(
-    "method", ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "tent"]
+    "method", ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic", "tent"]
 )
 def test_a_sample_that_overflows_in_the_network_is_left_out(method: str, scale: float) -> None:
     """Its pixels are finite; their squares, or the activations, are not."""
@@ -94,6 +94,19 @@ def test_a_sample_that_overflows_in_the_network_is_left_out(method: str, scale: 
     assert torch.equal(adapted(batch)[good], alone(batch[good]))
     assert same(snapshot(adapted), snapshot(alone))
     assert adapted.health().excluded == 1
+
+
+@pytest.mark.parametrize("method", ["tema", "tent"])
+def test_samples_with_nan_and_samples_that_overflow_are_left_out_together(method: str) -> None:
+    adapted, alone = make(method), make(method)
+    batch = broken(images(5), [0])
+    batch[3] *= 1e20
+    good = [1, 2, 4]
+    assert torch.equal(adapted(batch)[good], alone(batch[good]))
+    assert same(snapshot(adapted), snapshot(alone))
+    assert adapted.health().excluded == 2
+    assert adapted.kept is not None
+    assert adapted.kept.tolist() == [False, True, True, False, True]
 
 
 def test_an_overflow_that_no_sample_explains_is_raised() -> None:

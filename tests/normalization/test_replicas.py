@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import multiprocessing
 import os
 import traceback
@@ -17,10 +18,11 @@ from subjects import convolutional, images, on_cpu, same, snapshot
 from torch import Tensor, distributed, nn
 
 from realistic_tta import METHODS, InputError, SettingError, SyncError, adapt, load
+from realistic_tta.errors import NotFiniteError
 from realistic_tta.normalization.replicas import merge
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-METHODS_THAT_SYNC = ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"]
+METHODS_THAT_SYNC = ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic"]
 Work = Callable[[int], Any]
 
 
@@ -77,6 +79,18 @@ def cut(batch: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
     return list(torch.split(batch, list(sizes)))
 
 
+def equals_one_process(found: list[Any], outputs: list[Tensor], state: dict[str, Tensor]) -> None:
+    """The ranks' rows are the outputs; their states are the same, and this one within 1e-5."""
+    for number, expected in enumerate(outputs):
+        rows = [row for of_rank, _ in found for row in of_rank[number]]
+        torch.testing.assert_close(torch.tensor(rows), expected, atol=1e-5, rtol=0)
+    states = [state for _, state in found]
+    assert all(other == states[0] for other in states)
+    for name, expected in state.items():
+        kept = torch.tensor(states[0][name], dtype=expected.dtype)
+        torch.testing.assert_close(kept, expected, atol=1e-5, rtol=1e-5)
+
+
 SIZES = {"two alike": (6, 6), "two that differ": (11, 1), "an empty one": (7, 0, 5)}
 
 
@@ -92,30 +106,112 @@ def test_ranks_equal_one_process_with_all_images(
         outputs = [adapted(cut(batch, sizes)[rank]) for batch in batches()]
         return listed((outputs, snapshot(adapted)))
 
-    found = in_ranks(len(sizes), work, tmp_path / "group")
     alone = adapt(convolutional(), method)
-    for number, batch in enumerate(batches()):
-        rows = [row for outputs, _ in found for row in outputs[number]]
-        torch.testing.assert_close(torch.tensor(rows), alone(batch), atol=1e-5, rtol=0)
-    states = [state for _, state in found]
-    assert all(state == states[0] for state in states)
-    for name, expected in snapshot(alone).items():
-        kept = torch.tensor(states[0][name], dtype=expected.dtype)
-        torch.testing.assert_close(kept, expected, atol=1e-5, rtol=1e-5)
+    expected = [alone(batch) for batch in batches()]
+    equals_one_process(in_ranks(len(sizes), work, tmp_path / "group"), expected, snapshot(alone))
 
 
-def test_one_value_a_channel_on_each_rank_is_enough(tmp_path: Path) -> None:
-    """A single image of one pixel has no variance; those of two ranks together have one."""
+def of_vectors() -> nn.Module:
     with on_cpu():
-        network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+
+
+@pytest.mark.parametrize("method", ["tema", "realistic"])
+def test_one_value_a_channel_on_each_rank_is_enough(method: str, tmp_path: Path) -> None:
+    """A single image of one pixel has no variance; those of two ranks together have one."""
     pair = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.1, 0.9]])
 
     def work(rank: int) -> Any:
-        adapted = adapt(network, "tema", sync="torch.distributed")
+        adapted = adapt(of_vectors(), method, sync="torch.distributed")
         return adapted(pair[rank : rank + 1]).tolist()
 
     found = torch.tensor(in_ranks(2, work, tmp_path / "group"))
-    torch.testing.assert_close(found.flatten(0, 1), adapt(network, "tema")(pair))
+    torch.testing.assert_close(found.flatten(0, 1), adapt(of_vectors(), method)(pair))
+
+
+@pytest.mark.parametrize("method", ["tbn", "tema", "realistic"])
+def test_one_value_a_channel_in_all_is_refused_on_all(method: str, tmp_path: Path) -> None:
+    """As one process refuses it."""
+    with pytest.raises(InputError, match="no variance"):
+        adapt(of_vectors(), method)(torch.ones(1, 3))
+
+    def work(rank: int) -> Any:
+        adapted = adapt(of_vectors(), method, sync="torch.distributed")
+        before = snapshot(adapted)
+        with pytest.raises(InputError, match="1 value a channel together, which has no variance"):
+            adapted(torch.ones(rank, 3))
+        return same(before, snapshot(adapted))
+
+    assert in_ranks(2, work, tmp_path / "group") == [True, True]
+
+
+WITHOUT = {
+    "total variance": {"total_variance": False},
+    "warm start": {"warm_start": False},
+    "several memories and the source": {"several_memories": False, "lean_on_source": False},
+    "class balance": {"class_balance": False},
+    "trust in every image": {"robust": True},
+}
+
+
+@pytest.mark.parametrize("settings", WITHOUT.values(), ids=WITHOUT)
+def test_ranks_equal_one_process_without_a_piece_of_realistic(
+    settings: dict[str, bool], tmp_path: Path
+) -> None:
+    """One image of 12 is far outside, so that trust matters."""
+    shown = batches()
+    shown[1][3] *= 40
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "realistic", sync="torch.distributed", **settings)  # type: ignore[arg-type]
+        outputs = [adapted(cut(batch, (3, 9))[rank]) for batch in shown]
+        return listed((outputs, snapshot(adapted)))
+
+    alone = adapt(convolutional(), "realistic", **settings)  # type: ignore[arg-type]
+    expected = [alone(batch) for batch in shown]
+    equals_one_process(in_ranks(2, work, tmp_path / "group"), expected, snapshot(alone))
+
+
+class Brightest(nn.Module):
+    """Says which channel is the brightest, in float16 logits; deep inside, a BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with on_cpu():
+            self.norm, self.last = nn.BatchNorm2d(3), nn.Linear(3, 3)
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        values = self.last(self.norm(batch).mean(dim=(2, 3)))
+        return {"map": batch, "logits": (0 * values + batch.mean(dim=(2, 3))).half()}
+
+
+def test_class_shares_are_those_of_all_ranks_predictions(tmp_path: Path) -> None:
+    """Each rank sees one class, 6, 0 and 2 images of it; hence 6, 0 and 2 of 8 on every rank."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(Brightest(), "realistic", sync="torch.distributed")
+        batch = images((6, 0, 2)[rank])
+        batch[:, rank] += 1
+        for _ in range(2):
+            assert (adapted(batch)["logits"].argmax(dim=1) == rank).all()
+        return adapted.get_buffer("class_shares").tolist()
+
+    for shares in in_ranks(3, work, tmp_path / "group"):
+        assert shares == [[0.75, 0.0, 0.25]] * 3
+
+
+def test_realistic_without_logits_is_shared_all_the_same(tmp_path: Path) -> None:
+    """No class is counted, and nobody waits for counts."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional()[:9], "realistic", classes=5, sync="torch.distributed")  # type: ignore[index]
+        adapted(images(3 * rank))
+        return listed(([], snapshot(adapted)))
+
+    (_, one), (_, other) = in_ranks(2, work, tmp_path / "group")
+    assert one == other
+    assert one["class_weight"] == [0.0] * 3
+    assert one["step"] == 1
 
 
 class Twice(nn.Module):
@@ -133,17 +229,16 @@ class Twice(nn.Module):
         return outputs
 
 
-def test_a_layer_used_twice_is_pooled_over_uses_and_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["tema", "realistic"])
+def test_a_layer_used_twice_is_pooled_over_uses_and_ranks(method: str, tmp_path: Path) -> None:
     def work(rank: int) -> Any:
-        adapted = adapt(Twice(), "tema", sync="torch.distributed")
-        outputs = [adapted(cut(batch, (9, 3))[rank]) for batch in batches()]
+        adapted = adapt(Twice(), method, sync="torch.distributed")
+        outputs = [adapted(cut(batch, (9, 0, 3))[rank]) for batch in batches()]
         return listed((outputs, snapshot(adapted)))
 
-    found = in_ranks(2, work, tmp_path / "group")
-    alone = adapt(Twice(), "tema")
-    for number, batch in enumerate(batches()):
-        rows = [row for outputs, _ in found for row in outputs[number]]
-        torch.testing.assert_close(torch.tensor(rows), alone(batch), atol=1e-5, rtol=0)
+    alone = adapt(Twice(), method)
+    expected = [alone(batch) for batch in batches()]
+    equals_one_process(in_ranks(3, work, tmp_path / "group"), expected, snapshot(alone))
 
 
 def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -> None:
@@ -162,11 +257,12 @@ def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -
     assert in_ranks(2, work, tmp_path / "group") == [(True, 2)] * 2
 
 
-def test_a_rank_with_faulty_samples_comes_with_the_rest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["tema", "realistic"])
+def test_a_rank_with_faulty_samples_comes_with_the_rest(method: str, tmp_path: Path) -> None:
     """Three images, of which one is faulty: as two; all faulty: as an empty rank."""
 
     def work(rank: int) -> Any:
-        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted = adapt(convolutional(), method, sync="torch.distributed")
         for faulty in ([1], [0, 1, 2]):
             batch = images(3, seed=rank)
             batch[faulty if rank else []] = float("nan")
@@ -176,10 +272,52 @@ def test_a_rank_with_faulty_samples_comes_with_the_rest(tmp_path: Path) -> None:
     (first, none), (second, four) = in_ranks(2, work, tmp_path / "group")
     assert (none, four) == (0, 4)
     assert first[1] == second[1]
-    alone = adapt(convolutional(), "tema")
+    alone = adapt(convolutional(), method)
     alone(torch.cat([images(3, seed=0), images(3, seed=1)[[0, 2]]]))
     expected = alone(images(3, seed=0))
     torch.testing.assert_close(torch.tensor(first[0]), expected, atol=1e-5, rtol=0)
+
+
+def shown_to(rank: int) -> Tensor:
+    """Two good ones and one that overflows; one good and one with NaN; none; three good ones."""
+    batch = images((3, 2, 0, 3)[rank], seed=rank)
+    if rank < 2:
+        batch[1] *= math.nan if rank else 1e20
+    return batch
+
+
+@pytest.mark.parametrize("method", ["tema", "rectified_tema", "realistic"])
+def test_samples_that_overflow_are_left_out_on_every_rank(method: str, tmp_path: Path) -> None:
+    """Ranks that have none, and one that has no image at all, try once more with the others."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), method, sync="torch.distributed")
+        outputs = adapted(shown_to(rank))
+        good = outputs[[0, 2]] if rank == 0 else outputs[:1] if rank == 1 else outputs
+        return listed(([good], snapshot(adapted))), adapted.health().excluded
+
+    found = in_ranks(4, work, tmp_path / "group")
+    assert [excluded for _, excluded in found] == [1, 1, 0, 0]
+    alone = adapt(convolutional(), method)
+    expected = alone(torch.cat([shown_to(0)[[0, 2]], shown_to(1)[:1], shown_to(3)]))
+    equals_one_process([answer for answer, _ in found], [expected], snapshot(alone))
+
+
+def test_an_overflow_that_no_sample_explains_is_raised_on_every_rank(tmp_path: Path) -> None:
+    """The state is at fault: the network as trained can take all images. All may go on after it."""
+
+    def work(rank: int) -> Any:
+        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted.get_buffer("target_mean").fill_(-3e38)
+        before = snapshot(adapted)
+        with pytest.raises(NotFiniteError, match="overflow inside the network"):
+            adapted(images(3 * rank))
+        unchanged = same(before, snapshot(adapted))
+        adapted.reset()
+        adapted(images(3 * rank))
+        return unchanged, adapted.health().excluded
+
+    assert in_ranks(2, work, tmp_path / "group") == [(True, 0)] * 2
 
 
 def test_all_ranks_empty_is_refused_on_all(tmp_path: Path) -> None:
@@ -204,14 +342,15 @@ def test_ranks_out_of_step_are_told(tmp_path: Path) -> None:
     assert in_ranks(2, work, tmp_path / "group") == [0, 1]
 
 
+@pytest.mark.parametrize("method", ["tema", "realistic"])
 @pytest.mark.parametrize("layers_before_leaving", [0, 2])
 def test_a_rank_that_leaves_is_an_error_and_changes_nothing(
-    layers_before_leaving: int, tmp_path: Path
+    layers_before_leaving: int, method: str, tmp_path: Path
 ) -> None:
     """Between two batches or in the middle of one; the state can be saved, and goes on alone."""
 
     def work(rank: int) -> Any:
-        adapted = adapt(convolutional(), "tema", sync="torch.distributed")
+        adapted = adapt(convolutional(), method, sync="torch.distributed")
         adapted(images(3, seed=rank))
         if rank:
             if layers_before_leaving:

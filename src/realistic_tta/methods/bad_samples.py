@@ -43,12 +43,23 @@ class Exclusion:
     ) -> Any:
         """Calls with the good samples; all outputs, in their places."""
         good = finite_samples(args, kwargs)
-        if good.all():  # the images are fine: values overflow in the network
-            if adapted.replicas is not None:  # the other ranks have given up this batch
-                raise error
-            good = survivors(adapted.network, args, kwargs, len(good))
-        if good.all():
+        if not good.all():
+            try:
+                return self._leave_out(adapted, call, args, kwargs, good)
+            except NotFiniteError as overflow:
+                error = overflow
+        # What is left is finite: values overflow in the network. All ranks know, and try once more.
+        surviving = survivors(adapted.network, args, kwargs, good)
+        if adapted.replicas is None and surviving.equal(good):
             raise error
+        return self._leave_out(adapted, call, args, kwargs, surviving)
+
+    def _leave_out(
+        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, good: Tensor
+    ) -> Any:
+        """Calls with the good samples; counts the others."""
+        if good.all():  # the faulty ones are another rank's
+            return call(args, kwargs)
         outputs = self._predict_parts(adapted, call, args, kwargs, good)
         self._note(adapted, good)
         return outputs
@@ -76,12 +87,16 @@ class Exclusion:
         adapted.kept = good
 
 
-def survivors(network: nn.Module, args: Any, kwargs: Any, size: int) -> Tensor:
-    """Which samples the network as trained can take without NaN or Inf, (image,).
+def survivors(network: nn.Module, args: Any, kwargs: Any, good: Tensor) -> Tensor:
+    """Which of the good samples the network as trained can take without NaN or Inf, (image,).
 
     Looked at are its outputs and, as a variance squares them, what reaches its BatchNorm layers.
     """
-    finite = torch.ones(size, dtype=torch.bool, device=next(tensors_in((args, kwargs))).device)
+    size = int(good.sum())
+    if not size:
+        return good
+    args, kwargs = chosen((args, dict(kwargs)), good, len(good))
+    finite = torch.ones(size, dtype=torch.bool, device=good.device)
 
     def look(inputs: Tensor) -> None:
         if inputs.ndim and len(inputs) == size and inputs.is_floating_point():
@@ -93,7 +108,7 @@ def survivors(network: nn.Module, args: Any, kwargs: Any, size: int) -> Tensor:
             if output.ndim and len(output) == size and output.is_floating_point():
                 rows = torch.isfinite(output).reshape(size, -1).all(dim=1)
                 finite.logical_and_(rows.to(finite.device))
-    return finite
+    return good.masked_scatter(good, finite)
 
 
 _WIDE = torch.float32

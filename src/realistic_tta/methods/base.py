@@ -115,7 +115,7 @@ class AdaptedNetwork(InService, ABC):
         if not self.takes_replicas:
             raise SettingError(
                 f"{self.name} cannot be shared by several processes; methods that replace "
-                "statistics can: tbn, alpha_bn, adapt_bn, tema and rectified_tema"
+                "statistics can: tbn, alpha_bn, adapt_bn, tema, rectified_tema and realistic"
             )
         self.replicas = replicas
 

@@ -88,8 +88,8 @@ def finite_samples(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
         return torch.stack([torch.isfinite(image).all() for image in images])
     size = _size(name, value, images)
     batches = [tensor for tensor in images if tensor.ndim and len(tensor) == size]
-    finite = [torch.isfinite(tensor).reshape(size, -1).all(dim=1) for tensor in batches]
-    return torch.stack(finite).all(dim=0)
+    rows = [tensor.reshape(size, tensor.shape[1:].numel()) for tensor in batches]  # may be none
+    return torch.stack([torch.isfinite(each).all(dim=1) for each in rows]).all(dim=0)
 
 
 def _check(name: str, images: Tensor, network: nn.Module) -> None:

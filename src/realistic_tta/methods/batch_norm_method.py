@@ -44,6 +44,7 @@ class BatchNormMethod(AdaptedNetwork):
 
     needs_batch_norm: ClassVar[bool] = True
     needs_source: ClassVar[bool] = True
+    shares_trust: ClassVar[bool] = False  # whether robust=True, too, can be that of many processes
     combine: ClassVar[Callable[..., ChannelStatistics]] = staticmethod(interpolate)
     source_mean: Tensor
     source_variance: Tensor
@@ -147,8 +148,11 @@ class BatchNormMethod(AdaptedNetwork):
 
     def share_with(self, replicas: Replicas) -> None:
         """As every method; a layer may then measure less than a variance takes."""
-        if self.robust:
-            raise SettingError("robust=True and sync cannot go together; leave one of them out")
+        if self.robust and not self.shares_trust:
+            raise SettingError(
+                "robust=True and sync cannot go together; leave one of them out, or use "
+                'method="realistic", which takes both'
+            )
         super().share_with(replicas)
         for layer in self.layers:
             layer.alone = False

@@ -27,6 +27,7 @@ from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
+    class_counts,
     class_shares,
     forgetting,
     steady,
@@ -107,6 +108,8 @@ class Realistic(BatchNormMethod):
 
     name = "realistic"
     compiles = True
+    takes_replicas = True
+    shares_trust = True
     settings_type = RealisticSettings
     settings: RealisticSettings
     memories: Tensor
@@ -269,14 +272,20 @@ class Realistic(BatchNormMethod):
 
     def _predicted(self, outputs: Any, batch: Batch) -> Tensor | None:
         """Shares of the predicted classes, (class,); None for a network that returns no logits."""
+        classes = self.class_shares.shape[1]
+        logits = self._logits(outputs, classes)
+        if self.replicas is None:
+            return class_shares(logits, classes) if logits.shape[0] == batch.size else None
+        counts = self.replicas.add(class_counts(logits, classes)).to(self.class_shares)
+        return counts / batch.size if counts.sum() == batch.size else None
+
+    def _logits(self, outputs: Any, classes: int) -> Tensor:
+        """(image, class); of no image for a network that returns none."""
         try:
             logits = find_logits(outputs)
         except NetworkError:
-            return None
-        classes = self.class_shares.shape[1]
-        if logits.shape != (batch.size, classes):
-            return None
-        return class_shares(logits, classes)
+            logits = self.class_shares[:0]
+        return logits if logits.shape[1] == classes else self.class_shares[:0]
 
 
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

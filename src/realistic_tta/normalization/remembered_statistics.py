@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.channel_statistics import ChannelStatistics, pool
 from realistic_tta.statistics.image_moments import (
     Units,
     image_moments,
@@ -31,6 +31,9 @@ from realistic_tta.statistics.leaning import (
     together,
 )
 from realistic_tta.statistics.trust import remoteness_in_units, trust
+
+from .replicas import Replicas
+from .statistics_rules import SharedRule
 
 
 class Known(NamedTuple):
@@ -68,10 +71,10 @@ class Shares(NamedTuple):
     least: float | None
 
 
-class RememberedStatistics:
+class RememberedStatistics(SharedRule):
     """Leans on the source, then on each memory, as far as chance explains how they differ."""
 
-    measures = True
+    of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
     def __init__(self, known: Known, shares: Shares) -> None:
         self.known, self.shares = known, shares
@@ -83,9 +86,12 @@ class RememberedStatistics:
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
         known, shares = self.known, self.shares
-        moments, weights = self._pool(inputs)  # (image, 2 * channel)
-        mean = _average(moments, weights)  # (2 * channel,)
-        within = _scatter(moments, mean, weights)
+        if self.replicas is None:
+            moments, weights = self._pool(inputs)  # (image, 2 * channel)
+            mean = _average(moments, weights)  # (2 * channel,)
+            within = _scatter(moments, mean, weights)
+        else:
+            mean, within = self._gather(inputs, self.replicas)
         self.memories = torch.lerp(known.memories, self.batch_mean(mean), shares.memories)
         steps = shares.steps @ self.memories  # from the source to each memory, to the batch
         products = table(steps @ steps.T)  # (memory + 1, memory + 1)
@@ -132,6 +138,16 @@ class RememberedStatistics:
         ]
         counts = torch.cat(weights)
         return torch.cat([moments for moments, _ in self.uses]), counts / counts.sum()
+
+    def _gather(self, inputs: Tensor, replicas: Replicas) -> tuple[Tensor, Number]:
+        """Mean and scatter of all ranks' images, of every use so far; each weighs its positions."""
+        like = self.known.memories
+        moments = self.moments(inputs) if len(inputs) else like.new_empty(0, like.shape[1])
+        use, values = replicas.measure(moments, correction=0, each=inputs.shape[2:].numel())
+        self.of_all = pool(self.of_all, self.count, use, values) if self.count else use
+        self.count += values
+        mean, variance = self.of_all
+        return mean, numbers(variance.sum()[None])[0]
 
 
 class TrustedStatistics(RememberedStatistics):

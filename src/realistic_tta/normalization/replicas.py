@@ -1,8 +1,9 @@
 """Statistics of several processes as if all their images were one batch (torch.distributed).
 
 Each process, a rank, adapts a network of its own to its own images; at every BatchNorm layer the
-ranks' statistics are merged, so that all keep the same. Used by statistics_rules.py, which
-measures, and methods/base.py, which asks how many images came in all.
+ranks' statistics are merged, so that all keep the same. Used by statistics_rules.py and
+remembered_statistics.py, which measure, and methods/base.py, which asks how many images came in
+all.
 """
 
 from __future__ import annotations
@@ -59,9 +60,14 @@ class Replicas:
         """Returns when every rank has predicted; whatever one cannot keep, none keeps."""
         self._gather(step)
 
-    def measure(self, inputs: Tensor, correction: int) -> tuple[ChannelStatistics, int]:
-        """Statistics of all ranks' inputs together, and how many values a channel they are."""
-        count, channels = values_per_channel(inputs), inputs.shape[1]
+    def measure(
+        self, inputs: Tensor, correction: int, each: int = 1
+    ) -> tuple[ChannelStatistics, int]:
+        """Statistics of all ranks' inputs together, and how many values a channel they are.
+
+        each: how many every one of the inputs counts for, where they are averages themselves.
+        """
+        count, channels = each * values_per_channel(inputs), inputs.shape[1]
         if count:
             mean, variance = (statistic.double() for statistic in measure(inputs))
         else:  # a rank without images takes part, and counts for nothing
@@ -69,7 +75,7 @@ class Replicas:
         own = torch.cat([mean.new_tensor([count]), mean, variance * count])
         counts, means, squares = self._gather(own).split([1, channels, channels], dim=1)
         total = int(counts.sum())
-        if total - correction < 1:
+        if total < 2:
             raise InputError(
                 f"the ranks have {total} value a channel together, which has no variance. "
                 "Give 2 or more images, or larger ones"
@@ -77,6 +83,10 @@ class Replicas:
         merged = merge(counts, means, squares, correction)
         dtype = torch.promote_types(inputs.dtype, torch.float32)
         return ChannelStatistics(*(statistic.to(dtype) for statistic in merged)), total
+
+    def add(self, own: Tensor) -> Tensor:
+        """The sum of what each rank brings."""
+        return self._gather(own).sum(dim=0)
 
     def _gather(self, own: Tensor) -> Tensor:
         """The same of every rank, (rank, ...); identical to the bit on all of them."""
