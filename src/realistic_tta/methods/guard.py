@@ -100,7 +100,8 @@ class Guard:
         if asked.any():
             self.pairs.add(*call.logits(asked, by_source), self.settings.window)
             self.fresh += int(asked.sum())
-        self._judge(call)
+            self._judge()
+        self._note(call)
         if self.trusted:
             return call.outputs
         if by_source is None:
@@ -110,11 +111,14 @@ class Guard:
             self._fall(call.adapted, f"worse than the source for {self.doubted} images")
         return by_source
 
-    def _judge(self, call: BothNetworks) -> None:
-        """Who answers from now on; a method that was good for a whole window is remembered."""
-        self.seen += call.size
+    def _judge(self) -> None:
+        """Who answers from now on."""
         if len(self.pairs) >= self.settings.least:
             self.trusted = self.pairs.advantage() > self.settings.margin
+
+    def _note(self, call: BothNetworks) -> None:
+        """How long it is doubted; a method that was good for a whole window is remembered."""
+        self.seen += call.size
         self.doubted = 0 if self.trusted else self.doubted + call.size
         if not self.trusted:
             self.fresh = 0
