@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta.methods.judge import MOST_FOR_DIVERSITY, advantage, at_scale_of, in_runs, spread
+from realistic_tta.methods.judge import advantage, at_scale_of, in_runs, spread
 
 
 def drawn(images: int, classes: int, seed: int = 0) -> Tensor:
@@ -63,10 +63,12 @@ def test_a_collapse_into_one_class_counts_in_full() -> None:
     assert advantage(sure([2] * 32), source) == pytest.approx(-math.log(4), abs=0.02)
 
 
-def test_more_classes_than_the_source_sees_count_only_so_far() -> None:
-    partial, spread_out = sure([2] * 32), sure([0, 1, 2, 3] * 8)
-    most = MOST_FOR_DIVERSITY * math.log(4)
-    assert advantage(spread_out, partial) == pytest.approx(most, abs=1e-6)
+@pytest.mark.parametrize(("seen", "most"), [([2], 0.1), ([1, 2], 0.1), ([0, 1, 2, 3], 0.3)])
+def test_more_classes_than_the_source_sees_count_only_so_far(seen: list[int], most: float) -> None:
+    """Three tenths of what is possible if it sees many; one if it may be a run of one or two."""
+    partial = sure(seen * (32 // len(seen)), classes=8)
+    spread_out = sure(list(range(8)) * 4, classes=8)
+    assert advantage(spread_out, partial) == pytest.approx(most * math.log(8), abs=1e-6)
 
 
 def test_where_classes_come_in_runs_they_count_for_nothing() -> None:

@@ -14,7 +14,11 @@ from torch import Tensor
 from .entropy import entropy
 from .outputs import widen
 
-MOST_FOR_DIVERSITY = 0.1  # of ln(classes); more lets classes in sorted order deceive the judge
+# What more diversity may count for a method at most, as parts of ln(classes). While the source
+# names few classes it may be right, as where they come in sorted order; if it names many, it is not
+# a single run of one class, and what it lacks is its own fault.
+CREDIT_IF_FEW, CREDIT_IF_MANY = 0.1, 0.3
+MANY = 0.5  # of ln(classes): entropy of the source's mean prediction
 RUNS = 1.5  # standard errors above which classes come in runs
 _TINY = 1e-12
 
@@ -24,12 +28,11 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
 
         surer = mean entropy of the source's predictions - mean entropy of the adapted ones
         wider = entropy of the mean adapted prediction - entropy of the source's mean prediction
-        advantage = surer + min(wider, credit),   credit = 0.1 * ln(classes), 0 if in_runs(source)
+        advantage = surer + min(wider, credit(source))
 
     All after `at_scale_of`; (image, class) each, in the order in which the images came. Predictions
     that fall into fewer classes count in full against a method: so it collapses. Those that spread
-    over more count for it, as the source may be partial to a class; but only so far, as the source
-    may also be right that all images are of one.
+    over more count for it, as the source may be partial to a class; but only so far (`credit`).
 
     >>> told = torch.eye(4, device="cpu") * 9
     >>> advantage(told, told)
@@ -41,8 +44,23 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
     adapted = at_scale_of(source, adapted)
     surer = entropy(source).mean() - entropy(adapted).mean()
     wider = entropy_of_mean(adapted) - entropy_of_mean(source)
-    credit = 0.0 if in_runs(source) else MOST_FOR_DIVERSITY * math.log(source.shape[1])
-    return float(surer + wider.clamp_max(credit))
+    return float(surer + wider.clamp_max(credit(source)))
+
+
+def credit(source: Tensor) -> float:
+    """What more diversity than the source's may count for at most, in nats.
+
+    Nothing where the source's predictions come in runs: there it is right that few classes do.
+
+    >>> many = torch.eye(4, device="cpu") * 9
+    >>> round(credit(many) / math.log(4), 3), round(credit(many[:1].repeat(4, 1)) / math.log(4), 3)
+    (0.3, 0.1)
+    """
+    if in_runs(source):
+        return 0.0
+    possible = math.log(source.shape[1])
+    many = float(entropy_of_mean(source)) > MANY * possible
+    return (CREDIT_IF_MANY if many else CREDIT_IF_FEW) * possible
 
 
 def at_scale_of(reference: Tensor, logits: Tensor) -> Tensor:
