@@ -30,7 +30,7 @@ from realistic_tta.results import Record, Results
 IMAGES = 6
 SETUP = Setup(images=IMAGES)
 METHODS, BATCH_SIZES = SETUP.methods, SETUP.batch_sizes
-CELLS = 1 + 5 * 3
+CELLS = 1 + 6 * 3
 
 
 def demo(out: Path) -> list[str]:
@@ -137,7 +137,7 @@ def test_the_benchmarks_commands_read_what_the_demo_keeps(
     ran: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["results", "--dir", str(ran[0]), "--pivot", "method,batch_size"]) == 0
-    assert table_of(capsys.readouterr().out)[-1].startswith("rectified_tema")
+    assert table_of(capsys.readouterr().out)[-1].startswith("realistic")
     words = ["--data", DATA, "--images", str(IMAGES), "--methods", "tbn", "--batch-sizes", "4"]
     assert main(["bench", "--out", str(ran[0]), *words]) == 0
     assert "1 of 1 done, 0 running, 0 left" in capsys.readouterr().out
@@ -217,7 +217,7 @@ def test_worse_than_the_source_is_broken() -> None:
 def test_the_headline_names_the_figures() -> None:
     told = headline(ERRORS, SETUP)
     assert not headline({}, SETUP)
-    for cell in (("source", 1), ("rectified_tema", 1), ("tbn", 1), ("tbn", 64)):
+    for cell in (("source", 1), ("realistic", 1), ("tbn", 1), ("tbn", 64)):
         assert f"{ERRORS[cell]:.1f}" in told
 
 

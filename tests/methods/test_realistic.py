@@ -99,6 +99,15 @@ def test_where_much_has_shifted_the_source_weighs_what_it_must(size: int) -> Non
     torch.testing.assert_close(adapted.target_variance, poured, atol=0.2, rtol=0.1)
 
 
+def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt() -> None:
+    """Twice the noise of so many images, less that of a training batch once."""
+    adapted = adapt(convolutional(), "realistic", source_batch_size=32, class_balance=False)
+    assert isinstance(adapted, Realistic)
+    images_held = torch.tensor([[8.0, 32.0, 64.0, 100.0]])
+    expected = torch.tensor([[2 / 8 - 1 / 32, 1 / 32, 0.0, 0.0]])
+    torch.testing.assert_close(adapted._doubtful(images_held), expected)
+
+
 def test_a_sudden_change_is_followed_at_once() -> None:
     """One batch after the change the mean has arrived; with one memory it is on the way."""
     arrived = {}

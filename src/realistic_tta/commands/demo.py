@@ -20,11 +20,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     demo = commands.add_parser(
         "demo",
         help="see adaptation repair a network on damaged photographs: minutes, no download",
-        description="Six methods, three batch sizes, fifteen corruptions of the photographs that "
+        description="Seven methods, three batch sizes, fifteen corruptions of the photographs that "
         "come with the package. Interrupted, it goes on; done, it shows what it found.",
     )
     demo.add_argument("--out", type=Path, default=Path("rtta-demo"), metavar="DIR")
-    demo.add_argument("--methods", metavar="LIST", help="names, or `all`; by default six")
+    demo.add_argument("--methods", metavar="LIST", help="names, or `all`; by default seven")
     demo.add_argument("--batch-sizes", default="64,4,1", metavar="LIST")
     demo.add_argument("--images", type=int, default=256, metavar="N", help="in each corruption")
     demo.add_argument("--seed", type=int, default=1, help="of the photographs' order")

@@ -18,7 +18,15 @@ NETWORK, DATA = "cifar10", "cifar10-c-sample"
 class Setup:
     """images: how many photographs are shown in each corruption. seed: of their order."""
 
-    methods: tuple[str, ...] = ("source", "tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema")
+    methods: tuple[str, ...] = (
+        "source",
+        "tbn",
+        "alpha_bn",
+        "adapt_bn",
+        "tema",
+        "rectified_tema",
+        "realistic",
+    )
     batch_sizes: tuple[int, ...] = (64, 4, 1)
     images: int = 256
     seed: int = 1

@@ -27,7 +27,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "alpha_bn": {"color": "#CC79A7", "marker": "v"},
     "adapt_bn": {"color": "#E69F00", "marker": "^"},
     "tema": {"color": "#56B4E9", "marker": "D"},
-    "rectified_tema": {"color": "#0072B2", "marker": "o", "linewidth": 3},
+    "rectified_tema": {"color": "#0072B2", "marker": "o"},
+    "realistic": {"color": "#009E73", "marker": "P", "linewidth": 3},
 }
 COMPARED = ("source", USUAL, BEST)
 
@@ -83,7 +84,7 @@ def _by_corruption(axes: Any, records: Sequence[Record], small: int) -> None:
     columns = {method: by_method[method] for method in COMPARED if method in by_method}
     if "source" in columns and BEST in columns:
         spans = columns["source"], columns[BEST]
-        axes.hlines(places, *spans, color="#0072B2", alpha=0.35, linewidth=4)
+        axes.hlines(places, *spans, color=STYLES[BEST]["color"], alpha=0.35, linewidth=4)
     for method, column in columns.items():
         look = {key: STYLES[method][key] for key in ("color", "marker")}
         axes.scatter(column, places, label=method, s=42, zorder=3, **look)

@@ -9,7 +9,7 @@ from realistic_tta.results import Record
 from .experiment import Setup
 
 Errors = Mapping[tuple[str, int], float]  # (method, batch size) -> percent wrong
-BEST, USUAL = "rectified_tema", "tbn"
+BEST, USUAL = "realistic", "tbn"
 EXPLAINED = {  # where the statistics come from
     "source": "training",
     "tbn": "this batch",

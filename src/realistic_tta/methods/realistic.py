@@ -190,7 +190,7 @@ class Realistic(BatchNormMethod):
         least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
-        doubtful = settings.noise * self._uncertainty(images)
+        doubtful = self._doubtful(images)
         with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
         shares = zip(
             with_batch.unbind(),
@@ -221,14 +221,16 @@ class Realistic(BatchNormMethod):
             self._units = self.source_mean, units
         return units
 
-    def _uncertainty(self, images: Tensor) -> Tensor:
-        """Variance of each memory's mean as a part of the spread, (layer, memory).
+    def _doubtful(self, images: Tensor) -> Tensor:
+        """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
+        Not what a batch of the training had by chance: the network has been trained with that.
         Classes are those of the predictions before this batch. images: (layer, memory).
         """
-        if not self.settings.class_balance:
-            return 1 / images
-        return uncertainty(images, self.class_shares, self.class_weight)
+        found = 1 / images
+        if self.settings.class_balance:
+            found = uncertainty(images, self.class_shares, self.class_weight)
+        return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
 
     def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
