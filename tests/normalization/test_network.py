@@ -123,7 +123,7 @@ def _standardize(norm: nn.Module, batch: Tensor) -> Tensor:
 def test_two_passes_over_a_shared_layer_predict_with_one_set_of_statistics() -> None:
     with on_cpu():
         network = randomize(Shared())
-    adapted = adapt(network)
+    adapted = adapt(network, "rectified_tema")
     for seed in range(3):
         logits = adapted(images(5, seed))
     torch.testing.assert_close(adapted.freeze()(images(5, 2)).detach(), logits)
