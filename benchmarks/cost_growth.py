@@ -46,8 +46,8 @@ def main() -> None:
     for what, value, build, side in cases():
         torch.manual_seed(0)
         plain, images = build().eval(), torch.rand(BATCH, 3, side, side)
-        once = realistic_tta.adapt(plain, passes=1)
-        exact = realistic_tta.adapt(plain)
+        once = realistic_tta.adapt(plain, "rectified_tema", passes=1)
+        exact = realistic_tta.adapt(plain, "rectified_tema")
         with torch.no_grad():
             ratios = compare(
                 lambda: plain(images),  # noqa: B023 - called before the next network

@@ -31,8 +31,8 @@ CALLS = {
     "plain": "network",
     "tbn": 'realistic_tta.adapt(network, "tbn")',
     "tema": 'realistic_tta.adapt(network, "tema")',
-    "rectified_tema, passes=1": "realistic_tta.adapt(network, passes=1)",
-    "rectified_tema": "realistic_tta.adapt(network)",
+    "rectified_tema, passes=1": 'realistic_tta.adapt(network, "rectified_tema", passes=1)',
+    "rectified_tema": 'realistic_tta.adapt(network, "rectified_tema")',
 }
 
 

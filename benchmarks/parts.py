@@ -32,7 +32,7 @@ from realistic_tta.normalization.statistics_rules import (
 
 def parts(plain: nn.Module, images: Tensor) -> dict[str, Callable[[], object]]:
     """From a pass that measures nothing to the whole algorithm; each holds the one before."""
-    once, exact = (realistic_tta.adapt(plain, passes=passes) for passes in (1, 2))
+    once, exact = (realistic_tta.adapt(plain, "rectified_tema", passes=each) for each in (1, 2))
     assert isinstance(once, BatchNormMethod)
     once(images)
     batch = Batch.of(once.network, (images,), {})
@@ -95,7 +95,7 @@ def main() -> None:
 def _print_compiled(plain: nn.Module, images: Tensor) -> None:
     print(f"{'':44}milliseconds  in convolutions")
     compiled = torch.compile(copy.deepcopy(plain), fullgraph=True, dynamic=False)
-    adapted = realistic_tta.adapt(plain, passes=1, compile=True)
+    adapted = realistic_tta.adapt(plain, "rectified_tema", passes=1, compile=True)
     for name, network in (
         ("plain, eager", plain),
         ("plain, compiled", compiled),

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
-from subjects import convolutional, images, on_cpu
+from subjects import convolutional, images, on_cpu, same, snapshot, stream
 from torch import Tensor, nn
 
 from realistic_tta import METHODS, SGD, SettingError, adapt
@@ -14,6 +15,36 @@ def test_names_are_the_methods_own() -> None:
     assert {name: method.name for name, method in METHODS.items()} == {
         name: name for name in METHODS
     }
+
+
+def test_without_a_name_it_is_realistic() -> None:
+    """Its predictions and its state, too, and not only its name."""
+    unnamed, named = adapt(convolutional()), adapt(convolutional(), "realistic")
+    assert type(unnamed) is METHODS["realistic"]
+    assert unnamed.settings == named.settings
+    for batch in stream([4, 1, 16]):
+        assert torch.equal(unnamed(batch), named(batch))
+    assert same(snapshot(unnamed), snapshot(named))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"momentum": 0.1}, "realistic takes no momentum; tema and rectified_tema do"),
+        ({"passes": 1}, 'has no setting "passes"; rectified_tema takes it: adapt(network, "rect'),
+        ({"start": "source"}, 'has no setting "start"; tema and rectified_tema take it: adapt(net'),
+        ({"steps": 2}, '; tent, eta, sar, cotta and adacontrast take it: adapt(network, "tent", s'),
+        ({"warmstart": False}, 'unknown setting "warmstart"; did you mean "warm_start"?'),
+    ],
+)
+def test_what_the_default_does_not_take_is_answered_with_who_does(
+    settings: dict[str, Any], words: str
+) -> None:
+    network = convolutional()
+    before = snapshot(network)
+    with pytest.raises(SettingError, match=re.escape(words)):
+        adapt(network, **settings)
+    assert same(before, network.state_dict())
 
 
 def test_classes_come_from_the_last_linear_layer() -> None:
@@ -28,7 +59,7 @@ def test_no_linear_layer_asks_for_the_classes() -> None:
     with pytest.raises(SettingError, match=r'"2" has 1 output.*classes=2'):
         adapt(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(9, 1)))
     assert len(adapt(network, classes=4).report().layers) == 1
-    assert len(adapt(network, momentum=0.1).report().layers) == 1
+    assert len(adapt(network, "tema", momentum=0.1).report().layers) == 1
     assert len(adapt(network, "tbn").report().layers) == 1
 
 
@@ -36,7 +67,7 @@ def test_what_is_not_a_fresh_network_is_refused() -> None:
     with pytest.raises(SettingError, match=r"network is a str; expected a torch.nn.Module"):
         adapt("resnet")  # type: ignore[arg-type]
     adapted = adapt(convolutional())
-    with pytest.raises(SettingError, match="adapted already, by rectified_tema"):
+    with pytest.raises(SettingError, match="adapted already, by realistic"):
         adapt(adapted)
     adapt(adapted.freeze())
 

@@ -47,11 +47,12 @@ def test_one_graph_without_breaks_and_the_same_for_every_batch(name: str) -> Non
     assert_equal_states(adapted, eager)
 
 
-def test_the_compiled_method_is_the_method() -> None:
+@pytest.mark.parametrize("method", ["rectified_tema", "realistic"])
+def test_the_compiled_method_is_the_method(method: str) -> None:
     """With the real compiler; the first batch of a shape runs uncompiled, the others do not."""
     torch._dynamo.reset()
-    eager = realistic_tta.adapt(convolutional())
-    compiled = realistic_tta.adapt(convolutional(), compile=True)
+    eager = realistic_tta.adapt(convolutional(), method)
+    compiled = realistic_tta.adapt(convolutional(), method, compile=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
         for batch in [*batches(3), *batches(1, size=2)]:

@@ -49,7 +49,7 @@ def test_algorithm_1_against_a_straight_line_in_float64(subject: str, sizes: lis
     if subject == "MobileNetV3" and 200 in sizes:
         sizes = [200, 37]
     reference = StraightLine(network, classes, 128)
-    adapted = adapt(network)
+    adapted = adapt(network, "rectified_tema")
     for batch in stream(sizes, make):
         expected = reference(batch)
         torch.testing.assert_close(adapted(batch).double(), expected, atol=1e-4, rtol=0)
@@ -59,7 +59,7 @@ def test_algorithm_1_against_a_straight_line_in_float64(subject: str, sizes: lis
 def test_changing_batch_sizes_follow_their_own_momentum() -> None:
     network = convolutional()
     reference = StraightLine(network.double(), 5, 256)
-    adapted = adapt(network, source_batch_size=256)
+    adapted = adapt(network, "rectified_tema", source_batch_size=256)
     for batch in stream([64, 1, 16, 2, 200, 7, 1, 1]):
         torch.testing.assert_close(adapted(batch.double()), reference(batch), atol=1e-10, rtol=0)
 
@@ -67,7 +67,8 @@ def test_changing_batch_sizes_follow_their_own_momentum() -> None:
 def test_one_pass_predicts_with_the_prior_and_learns_the_same() -> None:
     """passes=1 leaves every statistic as two passes do; the first prediction is TEMA's own."""
     network = convolutional()
-    once, twice, tema = adapt(network, passes=1), adapt(network), adapt(network, "tema")
+    once, twice = (adapt(network, "rectified_tema", passes=passes) for passes in (1, 2))
+    tema = adapt(network, "tema")
     for number, batch in enumerate(stream([4, 16, 1, 1])):
         logits = once(batch)
         twice(batch)
@@ -80,7 +81,7 @@ def test_one_pass_predicts_with_the_prior_and_learns_the_same() -> None:
 def test_one_pass_freezes_with_the_prior_that_the_next_batch_would_use() -> None:
     """Eq. 6 by hand, with the prior as the weight; two passes take the last relative divergence."""
     network = convolutional()
-    once = adapt(network, passes=1)
+    once = adapt(network, "rectified_tema", passes=1)
     for batch in stream([16, 4, 4]):
         once(batch)
     prior = once.get_buffer("prior")
@@ -96,7 +97,7 @@ def test_one_layer_gets_a_quarter_of_its_source() -> None:
     """Its z-score has no spread to be measured by; the released program gives NaN there."""
     with on_cpu():
         network = randomize(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(432, 4)))
-    adapted = adapt(network)
+    adapted = adapt(network, "rectified_tema")
     assert torch.isfinite(adapted(images(4))).all()
     assert adapted.report().layers[0].source_weight == 0.25
 
@@ -105,7 +106,7 @@ def test_target_starts_at_mean_0_and_variance_1() -> None:
     """Momentum 0.25 after one batch: a quarter of the batch, three quarters of the start."""
     with on_cpu():
         network = nn.BatchNorm2d(3).eval()
-    adapted = adapt(network, momentum=0.25)
+    adapted = adapt(network, "rectified_tema", momentum=0.25)
     batch = images(4)
     adapted(batch)
     variance, mean = torch.var_mean(batch, dim=(0, 2, 3))
@@ -140,7 +141,8 @@ def test_layers_that_a_batch_does_not_reach_take_no_part() -> None:
         def forward(self, batch: Tensor) -> Tensor:
             return self.body(batch)  # type: ignore[no-any-return]
 
-    whole, body = adapt(WithIdleHead(), classes=5), adapt(convolutional(), classes=5)
+    whole = adapt(WithIdleHead(), "rectified_tema", classes=5)
+    body = adapt(convolutional(), "rectified_tema", classes=5)
     for batch in stream([4, 4, 1]):
         assert torch.equal(whole(batch), body(batch))
     idle = whole.report().layers[-1]
@@ -158,7 +160,8 @@ def test_a_second_pass_that_would_change_little_is_left_out() -> None:
         nonlocal passes
         passes += 1
 
-    always, when_needed = adapt(network), adapt(network, second_pass="when_needed")  # noqa: S106
+    always = adapt(network, "rectified_tema")
+    when_needed = adapt(network, "rectified_tema", second_pass="when_needed")  # noqa: S106
     when_needed.network.register_forward_hook(count)
     batch = images(16, seed=0)
     gaps = [(always(batch) - when_needed(batch)).abs().max().item() for _ in range(60)]
@@ -171,4 +174,4 @@ def test_a_second_pass_that_would_change_little_is_left_out() -> None:
 
 def test_a_wrong_second_pass_is_refused() -> None:
     with pytest.raises(SettingError, match="second_pass is 'never'"):
-        adapt(convolutional(), second_pass="never")  # noqa: S106
+        adapt(convolutional(), "rectified_tema", second_pass="never")  # noqa: S106

@@ -23,7 +23,7 @@ def network() -> nn.Module:
 
 
 def test_report_before_and_after_a_batch() -> None:
-    adapted = adapt(network())
+    adapted = adapt(network(), "rectified_tema")
     report = adapted.report()
     assert [(x.name, x.kind, x.channels, x.divergence) for x in report.layers] == [
         ("1", "BatchNorm2d", 4, None),
@@ -38,7 +38,7 @@ def test_report_before_and_after_a_batch() -> None:
 
 
 def test_report_reads_as_a_table() -> None:
-    adapted = adapt(network())
+    adapted = adapt(network(), "rectified_tema")
     adapted(images(4))
     lines = str(adapted.report()).splitlines()
     assert lines[0] == "rectified_tema: 2 BatchNorm layers adapted, 1 batch seen"

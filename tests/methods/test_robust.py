@@ -186,7 +186,7 @@ def test_what_is_no_switch_is_refused(method: str) -> None:
 
 
 def test_methods_without_it_refuse_it() -> None:
-    with pytest.raises(SettingError, match='alpha_bn: unknown setting "robust"'):
+    with pytest.raises(SettingError, match='alpha_bn has no setting "robust"; tbn, tema'):
         adapt(convolutional(), "alpha_bn", robust=True)
 
 

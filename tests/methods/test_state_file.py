@@ -43,7 +43,7 @@ def after(batches: list[Tensor], **how: Any) -> AdaptedNetwork:
 def saved(tmp_path: Path) -> Path:
     """A small state of rectified_tema after two batches."""
     path = tmp_path / "state"
-    after(stream([4, 2])).save(path)
+    after(stream([4, 2]), method="rectified_tema").save(path)
     return path
 
 
@@ -111,7 +111,7 @@ def test_settings_that_cannot_be_are_refused_as_if_given_by_hand() -> None:
 
 def test_weights_that_no_method_changes_are_not_in_the_file(tmp_path: Path) -> None:
     """The file of rectified_tema on a ResNet is smaller than a tenth of the network."""
-    adapted = adapt(residual())
+    adapted = adapt(residual(), "rectified_tema")
     adapted(images(2, side=32))
     adapted.save(tmp_path / "state")
     network = sum(tensor.nbytes for tensor in residual().state_dict().values())

@@ -123,7 +123,7 @@ def _standardize(norm: nn.Module, batch: Tensor) -> Tensor:
 def test_two_passes_over_a_shared_layer_predict_with_one_set_of_statistics() -> None:
     with on_cpu():
         network = randomize(Shared())
-    adapted = adapt(network)
+    adapted = adapt(network, "rectified_tema")
     for seed in range(3):
         logits = adapted(images(5, seed))
     torch.testing.assert_close(adapted.freeze()(images(5, 2)).detach(), logits)
@@ -183,12 +183,12 @@ def subjects() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("kind", subjects())
-@pytest.mark.parametrize("method", ["tbn", "alpha_bn", "tema", "rectified_tema"])
+@pytest.mark.parametrize("method", ["tbn", "alpha_bn", "tema", "rectified_tema", "realistic"])
 def test_every_kind_is_adapted_by_the_layers_own_forward(kind: str, method: str) -> None:
     """An adapted layer gives what the layer itself gives with the statistics in its buffers."""
     layer, shape = subjects()[kind]
     randomize(layer)
-    adapted = adapt(layer, method, classes=10 if "tema" in method else None)
+    adapted = adapt(layer, method, classes=10)
     report = adapted.report()
     assert [(found.kind, found.channels) for found in report.layers] == [(type(layer).__name__, 3)]
     for seed in range(3):
@@ -226,12 +226,12 @@ def test_lazy_layers_without_a_shape_are_named() -> None:
         adapt(nn.Sequential(nn.LazyBatchNorm2d()), "tbn")
 
 
-@pytest.mark.parametrize("method", ["alpha_bn", "adapt_bn", "rectified_tema"])
+@pytest.mark.parametrize("method", ["alpha_bn", "adapt_bn", "rectified_tema", "realistic"])
 def test_layers_without_source_statistics_are_named(method: str) -> None:
     with on_cpu():
         network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
     with pytest.raises(NetworkError, match=r'layer "1" .*track_running_stats=False.*tbn'):
-        adapt(network, method, classes=2 if method == "rectified_tema" else None)
+        adapt(network, method, classes=2)
 
 
 @pytest.mark.parametrize("method", ["tbn", "tema"])
@@ -299,7 +299,7 @@ def test_a_single_value_a_channel_names_the_layer() -> None:
         network = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2)
         )
-    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
+    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic"):
         adapted = adapt(network, method)
         before = snapshot(adapted)
         with pytest.raises(
@@ -314,7 +314,7 @@ def test_overflow_inside_the_network_names_the_layer() -> None:
     """Finite images, infinite activations: an error, and no statistic is poisoned."""
     with on_cpu():
         body = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(576, 2))
-    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
+    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic"):
         adapted = adapt(body, method, on_bad_input="raise")
         adapted(images(2))
         before = snapshot(adapted)

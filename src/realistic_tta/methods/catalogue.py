@@ -43,11 +43,12 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "cotta": Cotta,
     "adacontrast": AdaContrast,
 }
+DEFAULT = "realistic"  # of `adapt`; docs/beyond.md says why
 
 
 def adapt(
     network: nn.Module,
-    method: str = "rectified_tema",
+    method: str = DEFAULT,
     *,
     classes: int | None = None,
     source_batch_size: int = 128,
@@ -64,12 +65,12 @@ def adapt(
 
     Args:
         network: any trained network with BatchNorm layers. It is copied, not changed.
-        method: a name from the catalogue; "rectified_tema" is the paper's method, "realistic" this
-            library's own.
+        method: a name from the catalogue. "realistic", which is used if none is given, is this
+            library's own; "rectified_tema" is the paper's.
         classes: how many classes it tells apart; by default the outputs of its last Linear layer.
         source_batch_size: batch size of its training (128 on CIFAR, 256 on ImageNet).
-        momentum: weight of the current batch in the moving average; "auto" follows from the class
-            diversity of each batch's size (paper, Eq. 5).
+        momentum: weight of the current batch in the moving average of tema and rectified_tema;
+            "auto" follows from the class diversity of each batch's size (paper, Eq. 5).
         preset: published settings of the method for "cifar10_c", "cifar100_c" or "imagenet_c";
             those given beside it go first.
         compile: run each batch as one graph of torch.compile: as cheap as plain inference. For the
@@ -84,8 +85,8 @@ def adapt(
         guard: compare the method, without labels, with the network as trained; let whichever is
             better answer, and take a lost method back to its last good state. Off, every method is
             as published.
-        settings: what else the method takes, for instance passes=1 or start="source" for
-            rectified_tema.
+        settings: what else the method takes, for instance robust=True, or passes=1 and
+            start="source" for rectified_tema.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
@@ -97,10 +98,10 @@ def adapt(
         able = ", ".join(name for name, each in METHODS.items() if each.compiles)
         raise SettingError(f"{method} cannot be compiled; these methods can: {able}")
     settings = preset_settings(method, preset) | settings
-    taken = {field.name for field in dataclasses.fields(chosen.settings_type)}
+    taken = _taken(chosen)
     for name in settings:
         if name not in taken:
-            raise SettingError(f"{method}: {unknown('setting', name, taken)}")
+            raise SettingError(_not_taken(method, name))
     settings |= _diversity_settings(network, taken, classes, source_batch_size, momentum)
     if momentum != "auto" and "momentum" not in taken:
         raise SettingError(f"{method} takes no momentum; tema and rectified_tema do")
@@ -158,6 +159,26 @@ def _chosen(network: nn.Module, method: str) -> type[AdaptedNetwork]:
     if method not in METHODS:
         raise SettingError(unknown("method", str(method), METHODS))
     return METHODS[method]
+
+
+def _taken(method: type[AdaptedNetwork]) -> set[str]:
+    """Names of the settings that the method takes."""
+    return {field.name for field in dataclasses.fields(method.settings_type)}
+
+
+def _not_taken(method: str, setting: str) -> str:
+    """The answer to a setting that the method has not: who has it, or the nearest name.
+
+    >>> _not_taken("tbn", "views")
+    'tbn has no setting "views"; cotta takes it: adapt(network, "cotta", views=...)'
+    """
+    takers = [name for name, each in METHODS.items() if setting in _taken(each)]
+    if not takers:
+        return f"{method}: {unknown('setting', setting, _taken(METHODS[method]))}"
+    *others, last = takers
+    who = f"{', '.join(others)} and {last} take it" if others else f"{last} takes it"
+    call = f'adapt(network, "{takers[0]}", {setting}=...)'
+    return f'{method} has no setting "{setting}"; {who}: {call}'
 
 
 def _diversity_settings(
