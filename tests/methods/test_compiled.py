@@ -67,7 +67,7 @@ def test_the_compiled_method_is_the_method(method: str) -> None:
 def quick(**settings: object) -> AdaptedNetwork:
     """A compiled method that skips the C++ compiler, its graphs ready for batches of 6."""
     torch._dynamo.reset()
-    adapted = realistic_tta.adapt(convolutional(), compile=True, **settings)  # type: ignore[arg-type]
+    adapted = realistic_tta.adapt(convolutional(), "rectified_tema", compile=True, **settings)  # type: ignore[arg-type]
     assert adapted.compiled is not None
     adapted.compiled.backend = "aot_eager"
     for batch in batches(2):
@@ -89,7 +89,9 @@ class Overflowing(nn.Module):
 
 def test_an_overflow_inside_a_graph_is_found_and_changes_nothing() -> None:
     torch._dynamo.reset()
-    adapted = realistic_tta.adapt(Overflowing(), compile=True, on_bad_input="raise")
+    adapted = realistic_tta.adapt(
+        Overflowing(), "rectified_tema", compile=True, on_bad_input="raise"
+    )
     assert adapted.compiled is not None
     adapted.compiled.backend = "aot_eager"
     for batch in batches(2):
@@ -113,7 +115,7 @@ def test_copies_and_pickles_compile_anew() -> None:
 
 def test_more_shapes_than_are_compiled_run_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_module, "MOST_SHAPES", 2)
-    adapted, eager = quick(), realistic_tta.adapt(convolutional())
+    adapted, eager = quick(), realistic_tta.adapt(convolutional(), "rectified_tema")
     for batch in batches(2):
         eager(batch)
     for size in (2, 3, 4, 2, 3, 4):
@@ -125,8 +127,8 @@ def test_more_shapes_than_are_compiled_run_all_the_same(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_and_channels_last(layout: torch.memory_format, dtype: torch.dtype) -> None:
     torch._dynamo.reset()
-    adapted = realistic_tta.adapt(convolutional(), compile=True)
-    eager = realistic_tta.adapt(convolutional())
+    adapted = realistic_tta.adapt(convolutional(), "rectified_tema", compile=True)
+    eager = realistic_tta.adapt(convolutional(), "rectified_tema")
     assert adapted.compiled is not None
     adapted.compiled.backend = "aot_eager"
     with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
@@ -144,8 +146,8 @@ def test_methods_that_train_are_refused_by_name() -> None:
 WITHOUT = """
 import warnings, torch, realistic_tta
 from subjects import convolutional
-adapted = realistic_tta.adapt(convolutional(), compile=True)
-eager = realistic_tta.adapt(convolutional())
+adapted = realistic_tta.adapt(convolutional(), "rectified_tema", compile=True)
+eager = realistic_tta.adapt(convolutional(), "rectified_tema")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for seed in range(4):
@@ -173,10 +175,10 @@ def test_without_a_compiler_it_says_so_once_and_adapts(tmp_path: Path) -> None:
 def test_two_networks_of_different_shape_do_not_take_each_others_graph() -> None:
     """torch.compile keeps graphs by code; the guards that would tell the networks apart are off."""
     first = quick()
-    second = realistic_tta.adapt(wider(), compile=True)
+    second = realistic_tta.adapt(wider(), "rectified_tema", compile=True)
     assert second.compiled is not None
     second.compiled.backend = "aot_eager"
-    eager = realistic_tta.adapt(wider())
+    eager = realistic_tta.adapt(wider(), "rectified_tema")
     for batch in batches(4):
         torch.testing.assert_close(second(batch), eager(batch), rtol=1e-4, atol=1e-5)
         first(batch)
@@ -210,7 +212,7 @@ def has_no_graph(adapted: AdaptedNetwork) -> bool:
 
 
 def test_a_loaded_state_is_what_the_graph_goes_on_from() -> None:
-    adapted, other = quick(), realistic_tta.adapt(convolutional())
+    adapted, other = quick(), realistic_tta.adapt(convolutional(), "rectified_tema")
     for batch in batches(3):
         other(batch + 2)
     adapted.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
