@@ -58,6 +58,16 @@ def test_logits_that_say_nothing_are_worse_than_any() -> None:
     assert advantage(torch.zeros(40, 5, device="cpu"), drawn(40, 5)) < -0.5
 
 
+def test_an_image_off_the_scale_does_not_decide_for_the_others() -> None:
+    """Its logits are thousands of times the others', in both networks."""
+    good, lost = sure([0, 1, 2, 3] * 8), sure([2] * 32) / 3 + drawn(32, 4)
+    hostile = torch.full((2, 4), -9000.0, device="cpu")
+    hostile[:, 1] = 9000.0
+    with_it = advantage(torch.cat([lost, hostile]), torch.cat([good, hostile]))
+    assert with_it == pytest.approx(advantage(lost, good), abs=0.25)
+    assert with_it < -0.5
+
+
 def test_a_collapse_into_one_class_counts_in_full() -> None:
     source = sure([0, 1, 2, 3] * 8)
     assert advantage(sure([2] * 32), source) == pytest.approx(-math.log(4), abs=0.02)

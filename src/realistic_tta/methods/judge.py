@@ -66,7 +66,7 @@ def credit(source: Tensor) -> float:
 def at_scale_of(reference: Tensor, logits: Tensor) -> Tensor:
     """The logits, stretched until they differ among the classes as much as the reference does.
 
-        logits * spread(reference) / spread(logits),   spread: mean of the images' deviations
+        logits * spread(reference) / spread(logits),   spread: median of the images' deviations
 
     A method that makes entropy small stretches its logits, one that has seen few images has hardly
     any: neither says how often it is right.
@@ -76,13 +76,15 @@ def at_scale_of(reference: Tensor, logits: Tensor) -> Tensor:
 
 
 def spread(logits: Tensor) -> Tensor:
-    """Standard deviation among the classes, mean over the images: (image, class) to ().
+    """Standard deviation among the classes, median of the images: (image, class) to ().
 
-    >>> spread(torch.tensor([[1.0, -1.0], [3.0, -3.0]], device="cpu")).item()
-    2.0
+    The median, because one image with values off the scale would outweigh all others.
+
+    >>> spread(torch.tensor([[1.0, -1.0], [3.0, -3.0], [900.0, -900.0]], device="cpu")).item()
+    3.0
     """
     deviations: Tensor = logits.std(dim=1, correction=0)
-    return deviations.mean()
+    return deviations.median()
 
 
 def entropy_of_mean(logits: Tensor) -> Tensor:
