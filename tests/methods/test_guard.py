@@ -395,3 +395,17 @@ def test_where_a_method_does_well_it_is_left_alone(method: str) -> None:
     for batch in photographs(100).split(50):
         assert torch.equal(adapted(batch), plain(batch))
     assert adapted.health().by_source == 0
+
+
+def test_cotta_is_judged_by_one_pass_not_by_the_mean_over_views() -> None:
+    """By the student's, which at first is the source with the batch's statistics."""
+    adapted = adapt(convolutional(), "cotta", guard=True, views=3, threshold=1.0)
+    whole = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    adapted(whole)
+    faulty = whole.clone()
+    faulty[1, 0, 0, 0] = math.nan
+    adapted(faulty)
+    assert adapted.guard is not None
+    (first, _), (second, _) = adapted.guard.pairs.batches
+    torch.testing.assert_close(first, adapt(convolutional(), "tbn")(whole))
+    assert second.shape == (3, 5)

@@ -21,6 +21,8 @@ class BothNetworks:
     """One batch that the method has adapted to.
 
     kept: which of its samples were not faulty, (image,).
+    judged: the method's logits of those, (image, class), if its outputs are means over several
+        passes: such means are less sure in form than what they are compared with.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class BothNetworks:
         self.arguments = args, dict(kwargs)
         everything = torch.ones(size, dtype=torch.bool, device="cpu")
         self.kept = everything if adapted.kept is None else adapted.kept.cpu()
+        self.judged = adapted.of_one_pass
 
     def can_be_judged(self) -> bool:
         """Whether the outputs are logits, one row for each image, and not all faulty."""
@@ -45,7 +48,10 @@ class BothNetworks:
             source = logits_in(from_source(self.adapted, *arguments))
         else:
             source = logits_in(by_source, asked)
-        adapted = logits_in(self.outputs, asked)
+        if self.judged is not None and len(self.judged) == int(self.kept.sum()):
+            adapted: Tensor | None = self.judged[asked[self.kept].to(self.judged.device)]
+        else:
+            adapted = logits_in(self.outputs, asked)
         assert adapted is not None  # see can_be_judged; the source has the same form
         assert source is not None
         return adapted, source

@@ -88,6 +88,7 @@ class Cotta(WholeNetworkMethod):
         settings, generator = self.settings, generator_at(memory["generator_state"])
         taught = self._ask_teacher(batch, memory["teacher"], generator)
         student = self.run_trained(batch, memory["weights"], self.unrecorded())
+        self.of_one_pass = None if self.guard is None else student.logits.detach()
         distance = symmetric_cross_entropy if settings.symmetric else soft_cross_entropy
         loss = distance(student.logits, taught.logits)
         after = self.descend(memory, student.gradient(loss))

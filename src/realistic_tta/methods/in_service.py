@@ -40,6 +40,7 @@ class InService(nn.Module):
     network: nn.Module
     report: Callable[[], Report]
     guard: Guard | None = None
+    of_one_pass: Tensor | None = None  # logits, where the outputs are means over several passes
 
     def __init__(self) -> None:
         super().__init__()
