@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import os
@@ -15,10 +16,11 @@ from bench_subjects import experiment, figures
 
 from realistic_tta.benchmark import data
 from realistic_tta.benchmark.machine import versions
-from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
+from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
 from realistic_tta.benchmark.tally import Tally
-from realistic_tta.benchmark.unfinished import SUM, forget, state_file
+from realistic_tta.benchmark.unfinished import SUM, forget, restore, state_file
 from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
 
 
@@ -108,3 +110,19 @@ def test_a_guarded_run_goes_on_with_what_its_guard_remembers(tmp_path: Path) -> 
     again = evaluate(job, tmp_path)
     assert again.resumed == 1
     assert figures(again) == figures(whole)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("memory", [None, ("{}", {}), ("{}",)])
+def test_a_state_whose_guard_cannot_go_on_is_begun_anew(memory: Any, tmp_path: Path) -> None:
+    """Even with a right sum; nothing of the method's own state stays behind."""
+    (job,) = make_jobs([experiment("tema", images=2, settings={"guard": True})], tmp_path)
+    evaluate(job, tmp_path, save_every=0)
+    path, content = state_file(job.key, tmp_path), io.BytesIO()
+    state = torch.load(io.BytesIO(path.read_bytes()[SUM:])) | {"guard": memory}
+    torch.save({name: each for name, each in state.items() if each}, content)
+    path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
+    adapted = adapt_for(job.experiment, load_network(job.experiment.network))
+    before = copy.deepcopy(adapted.state_dict())
+    assert restore(path, adapted) is None
+    assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items())

@@ -57,7 +57,8 @@ def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tal
         if adapted.guard is not None:
             words, tensors = found["guard"]
             continue_guard(adapted.guard, words, tensors, own_state(adapted))
-    except (StateError, TypeError, KeyError):  # whoever wrote this, it was not `save`
+    except (StateError, TypeError, KeyError, ValueError):  # whoever wrote this, it was not `save`
+        adapted.reset()  # what had been put in place by then
         return None
     return tally
 
