@@ -107,6 +107,11 @@ def test_a_guarded_run_goes_on_with_what_its_guard_remembers(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         evaluate(job, tmp_path, stop, save_every=0)
+    resumed = adapt_for(job.experiment, load_network(job.experiment.network))
+    assert restore(state_file(job.key, tmp_path), resumed) is not None
+    assert resumed.guard is not None
+    assert resumed.guard.seen == 19 * 4  # the batch it was stopped in had not been saved
+    assert len(resumed.guard.pairs) >= 64
     again = evaluate(job, tmp_path)
     assert again.resumed == 1
     assert figures(again) == figures(whole)
