@@ -88,7 +88,8 @@ class Cotta(WholeNetworkMethod):
         settings, generator = self.settings, generator_at(memory["generator_state"])
         taught = self._ask_teacher(batch, memory["teacher"], generator)
         student = self.run_trained(batch, memory["weights"], self.unrecorded())
-        self.of_one_pass = None if self.guard is None else student.logits.detach()
+        if self.guard is not None:
+            self.of_one_pass = self._at_one_look(batch, memory["teacher"])
         distance = symmetric_cross_entropy if settings.symmetric else soft_cross_entropy
         loss = distance(student.logits, taught.logits)
         after = self.descend(memory, student.gradient(loss))
@@ -111,6 +112,12 @@ class Cotta(WholeNetworkMethod):
         with self.trained.replaced(teacher):
             outputs = mean_outputs(self.run_with(look, rules) for look in looks)
         return Pass(outputs, teacher, rules)
+
+    @torch.no_grad()
+    def _at_one_look(self, batch: Batch, teacher: Tensor) -> Tensor:
+        """The teacher's logits of the batch itself: a mean over views is less sure in form."""
+        with self.trained.replaced(teacher):
+            return find_logits(self.run_with(batch, self.unrecorded()))
 
     def _source_is_sure(self, batch: Batch) -> bool:
         logits = widen(find_logits(self.run_with(batch, self.unrecorded())))
