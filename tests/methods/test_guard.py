@@ -397,15 +397,20 @@ def test_where_a_method_does_well_it_is_left_alone(method: str) -> None:
     assert adapted.health().by_source == 0
 
 
-def test_cotta_is_judged_by_one_pass_not_by_the_mean_over_views() -> None:
-    """By the student's, which at first is the source with the batch's statistics."""
-    adapted = adapt(convolutional(), "cotta", guard=True, views=3, threshold=1.0)
+def test_cotta_is_judged_by_its_teachers_look_at_the_batch_itself() -> None:
+    """Not by the mean over views, nor by the student; faulty samples are not among them."""
+    adapted = adapt(
+        convolutional(), "cotta", guard=True, views=3, threshold=1.0, teacher_momentum=0.5
+    )
     whole = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     adapted(whole)
+    teacher = convolutional()
+    nn.utils.vector_to_parameters(adapted.get_buffer("teacher").clone(), teacher.parameters())
     faulty = whole.clone()
     faulty[1, 0, 0, 0] = math.nan
     adapted(faulty)
     assert adapted.guard is not None
     (first, _), (second, _) = adapted.guard.pairs.batches
     torch.testing.assert_close(first, adapt(convolutional(), "tbn")(whole))
-    assert second.shape == (3, 5)
+    torch.testing.assert_close(second, adapt(teacher, "tbn")(whole[[0, 2, 3]]))
+    assert not torch.allclose(first[[0, 2, 3]], second, atol=1e-3)
