@@ -21,7 +21,7 @@ from realistic_tta.datasets.sample import load_sample
 from realistic_tta.errors import NotFiniteError
 from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled
-from realistic_tta.methods.guard_state import continue_guard, guard_words
+from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.normalization.replicas import Replicas
 
@@ -131,6 +131,19 @@ def test_a_method_that_lost_its_way_goes_on_unheard_and_may_come_back() -> None:
     find_the_way(adapted)
     assert not torch.equal(adapted(rows(16)), by_source(rows(16)))
     assert (adapted.health().falls, adapted.health().by_source) == (0, 64)
+
+
+@pytest.mark.parametrize(("alarm", "heard"), [(0.5, []), (0.0, [0, 1])])
+def test_a_method_that_suddenly_says_nothing_is_judged_anew(alarm: float, heard: list[int]) -> None:
+    """At once, not only when one image in so many has told it."""
+    adapted = adapt(Telling().eval(), "tent")
+    adapted.guard = Guard(GuardSettings(window=16, least=8, every=24, recent=8, alarm=alarm))
+    for _ in range(7):
+        adapted(rows(8))
+    lose_the_way(adapted)
+    answers = [adapted(rows(8)) for _ in range(3)]
+    own = [place for place, each in enumerate(answers) if not each.equal(by_source(rows(8)))]
+    assert own == heard
 
 
 def test_after_a_while_it_returns_to_its_last_good_state_and_rests() -> None:
@@ -305,6 +318,7 @@ def test_a_saved_network_goes_on_with_its_guard_to_the_last_bit(tmp_path: Path) 
         assert torch.equal(adapted(batch), other(batch))
         assert same(snapshot(adapted), snapshot(other))
         assert guard_words(guard_of(adapted)) == guard_words(guard_of(other))
+        assert same(guard_tensors(guard_of(adapted)), guard_tensors(guard_of(other)))
         assert adapted.counts == other.counts
     assert adapted.health().falls == 1
 
@@ -333,6 +347,10 @@ def test_a_memory_of_another_form_is_refused() -> None:
     tensors = {"guard.adapted": torch.ones(1, 4), "guard.source": torch.ones(1, 5)}
     with pytest.raises(StateError, match="does not belong"):
         continue_guard(Guard(), words, tensors, {})
+    pair = {"guard.adapted": torch.ones(1, 4), "guard.source": torch.ones(1, 4)}
+    for recent in (torch.ones(4), torch.ones(2, 5)):
+        with pytest.raises(StateError, match="does not belong"):
+            continue_guard(Guard(), words, pair | {"guard.recent": recent}, {})
     good = {"guard.good.step": torch.ones(2)}
     with pytest.raises(StateError, match="does not belong"):
         continue_guard(Guard(), guard_words(Guard()), good, {"step": torch.ones(())})
@@ -395,6 +413,21 @@ def test_where_a_method_does_well_it_is_left_alone(method: str) -> None:
     for batch in photographs(100).split(50):
         assert torch.equal(adapted(batch), plain(batch))
     assert adapted.health().by_source == 0
+
+
+@pytest.mark.parametrize("method", ["tent", "tbn"])
+def test_frames_off_the_scale_are_noticed_at_once(method: str) -> None:
+    """One in five, after 128 good images; from the fourth batch on the source answers."""
+    network, shown = load_network("cifar10"), photographs(256)
+    shown[128::5] *= 1000
+    adapted = adapt(network, method, guard=True)
+    by_method = []
+    for batch in shown.split(16):
+        before = adapted.health().by_source
+        adapted(batch)
+        by_method.append(adapted.health().by_source == before)
+    assert by_method[7]
+    assert not any(by_method[11:])
 
 
 def test_cotta_is_judged_by_its_teachers_look_at_the_batch_itself() -> None:

@@ -48,13 +48,16 @@ class BothNetworks:
             source = logits_in(from_source(self.adapted, *arguments))
         else:
             source = logits_in(by_source, asked)
+        assert source is not None  # see can_be_judged; the source has the same form
+        return self.adapted_logits(asked), source
+
+    def adapted_logits(self, asked: Tensor) -> Tensor:
+        """Those of the method alone."""
         if self.judged is not None and len(self.judged) == int(self.kept.sum()):
-            adapted: Tensor | None = self.judged[asked[self.kept].to(self.judged.device)]
-        else:
-            adapted = logits_in(self.outputs, asked)
-        assert adapted is not None  # see can_be_judged; the source has the same form
-        assert source is not None
-        return adapted, source
+            return self.judged[asked[self.kept].to(self.judged.device)]
+        logits = logits_in(self.outputs, asked)
+        assert logits is not None  # see can_be_judged
+        return logits
 
     def by_source(self) -> Any:
         """The outputs of the network as trained; those of faulty samples as they are."""

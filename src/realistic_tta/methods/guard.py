@@ -19,7 +19,8 @@ from realistic_tta.errors import NotFiniteError
 from .batch import count_images, finite_samples
 from .both import BothNetworks
 from .checks import check_count, check_number
-from .pairs import Pairs
+from .judge import information
+from .pairs import Pairs, copied
 from .stored_state import own_state
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class GuardSettings:
     least: images with which judging begins; until then the source answers.
     margin: nats by which the method must be the better one to answer.
     every: of a trusted method's images, one in so many is shown to the source, too.
+    recent: images whose answers are watched alone, at no forward.
+    alarm: share of what the judged answers tell; if the recent ones tell less, all is judged anew.
     patience: images that a method goes on unheard before it falls.
     rest: images after a fall that the source answers alone, at no cost but its own.
     """
@@ -44,19 +47,23 @@ class GuardSettings:
     least: int = 16
     margin: float = 0.03
     every: int = 8
+    recent: int = 32
+    alarm: float = 0.5
     patience: int = 512
     rest: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("window", "least", "every", "patience", "rest"):
+        for name in ("window", "least", "every", "recent", "patience", "rest"):
             check_count(name, getattr(self, name))
         check_number("margin", self.margin, low=0)
+        check_number("alarm", self.alarm, low=0, high=1)
 
 
 class Guard:
     """Watches a method, and lets the source answer in its place.
 
-    pairs: what both said of the last images. trusted: whether the method answers.
+    pairs: what both said of the last images. recent: what the method alone said of the very last,
+    (image, class). trusted: whether the method answers.
     doubted: images since it does not. resting: images that the source still answers alone.
     seen: images since the start. fresh: pairs since the last good state, `good`, was stored.
     """
@@ -68,6 +75,7 @@ class Guard:
     def forget(self) -> None:
         """As before the first image."""
         self.pairs = Pairs()
+        self.recent: Tensor | None = None
         self.trusted = False
         self.seen = self.doubted = self.fresh = self.resting = 0
         self.good: dict[str, Tensor] | None = None
@@ -93,6 +101,7 @@ class Guard:
     def _better(self, call: BothNetworks) -> Any:
         """Compares, judges, and answers for whoever is the better one."""
         by_source = None
+        self._listen(call)
         if self.trusted and len(self.pairs) >= self.settings.window:
             asked = sampled(self.seen, call.size, self.settings.every) & call.kept
         else:
@@ -111,6 +120,18 @@ class Guard:
             self._fall(call.adapted, f"worse than the source for {self.doubted} images")
         return by_source
 
+    def _listen(self, call: BothNetworks) -> None:
+        """A method whose answers suddenly say little is judged anew, by what comes from now on."""
+        heard = copied(call.adapted_logits(call.kept))
+        if self.recent is not None:
+            heard = torch.cat([self.recent, heard])
+        self.recent = heard[-self.settings.recent :]
+        if not self.trusted or len(self.pairs) < self.settings.window:
+            return  # all is compared
+        full = len(self.recent) == self.settings.recent
+        if full and information(self.recent) < self.settings.alarm * self.pairs.information():
+            self.pairs = Pairs()
+
     def _judge(self) -> None:
         """Who answers from now on."""
         if len(self.pairs) >= self.settings.least:
@@ -123,7 +144,7 @@ class Guard:
         if not self.trusted:
             self.fresh = 0
         elif self.fresh >= self.settings.window:
-            self.good, self.fresh = copied(own_state(call.adapted)), 0
+            self.good, self.fresh = copy_of(own_state(call.adapted)), 0
 
     def _fall(self, adapted: AdaptedNetwork, reason: str) -> None:
         """Back to the last good state, once; to the source if there is none. Then a rest."""
@@ -155,7 +176,7 @@ def sampled(seen: int, size: int, every: int) -> Tensor:
     return (torch.arange(seen, seen + size, device="cpu") % every) == 0
 
 
-def copied(state: dict[str, Any]) -> dict[str, Tensor]:
+def copy_of(state: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors of a state, as they are now."""
     return {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
 

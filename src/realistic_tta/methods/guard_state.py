@@ -21,10 +21,12 @@ NUMBERS = ("trusted", "seen", "doubted", "fresh", "resting")
 
 
 def guard_tensors(guard: Guard) -> dict[str, Tensor]:
-    """What both networks said, and the last good state, if there is one."""
+    """What both networks said, what the method said last, and its last good state."""
     held = {f"good.{name}": tensor for name, tensor in (guard.good or {}).items()}
     if len(guard.pairs):
         held["adapted"], held["source"] = guard.pairs.joined()
+    if guard.recent is not None:
+        held["recent"] = guard.recent
     return {PREFIX + name: tensor for name, tensor in held.items()}
 
 
@@ -48,11 +50,16 @@ def continue_guard(
         batches = list(zip(*both, strict=True))
     except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise StateError(f"what the guard remembers cannot be read: {error!r}") from error
-    alike = all(a.ndim == 2 and a.shape == s.shape for a, s in batches)
+    recent = held.get("recent")
+    alike = recent is None or recent.ndim == 2
+    alike &= all(a.ndim == 2 and a.shape == s.shape for a, s in batches)
+    if alike and recent is not None:
+        alike = all(a.shape[1] == recent.shape[1] for a, _ in batches)
     if not alike or any(good[name].shape != own[name].shape for name in good):
         raise StateError("what the guard remembers does not belong to this method and network")
     for name, number in numbers.items():
         setattr(guard, name, number)
     guard.trusted = bool(guard.trusted)
     guard.pairs.batches = batches
+    guard.recent = recent
     guard.good = good or None

@@ -87,6 +87,18 @@ def spread(logits: Tensor) -> Tensor:
     return deviations.median()
 
 
+def information(logits: Tensor) -> float:
+    """What the predictions tell of the images, in nats: entropy of their mean - their mean entropy.
+
+    Nothing if all images get the same prediction, however sure it is.
+
+    >>> told = torch.eye(4, device="cpu") * 99
+    >>> round(information(told) / math.log(4), 3), information(told[:1].repeat(4, 1))
+    (1.0, 0.0)
+    """
+    return float(entropy_of_mean(logits) - entropy(logits).mean())
+
+
 def entropy_of_mean(logits: Tensor) -> Tensor:
     """Of the mean prediction, in nats: ln(classes) if all come equally often, 0 if one does."""
     mean = logits.softmax(dim=1).mean(dim=0)  # (class,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .judge import advantage
+from .judge import advantage, information
 from .outputs import widen
 
 
@@ -23,9 +23,7 @@ class Pairs:
 
     def add(self, adapted: Tensor, source: Tensor, window: int) -> None:
         """Takes copies; whole batches are forgotten as soon as the rest fills a window."""
-        with torch.inference_mode(mode=False):  # the caller may write into the outputs, in any mode
-            both = [widen(logits.detach()).to("cpu", copy=True) for logits in (adapted, source)]
-        self.batches.append((both[0], both[1]))
+        self.batches.append((copied(adapted), copied(source)))
         while len(self) - len(self.batches[0][0]) >= window:
             del self.batches[0]
 
@@ -37,3 +35,13 @@ class Pairs:
     def advantage(self) -> float:
         """Of the adapted network over the source, in nats."""
         return advantage(*self.joined())
+
+    def information(self) -> float:
+        """In what the adapted network said, in nats."""
+        return information(self.joined()[0])
+
+
+def copied(logits: Tensor) -> Tensor:
+    """On the CPU; the caller may write into the outputs afterwards, in any mode."""
+    with torch.inference_mode(mode=False):
+        return widen(logits.detach()).to("cpu", copy=True)
