@@ -5,8 +5,8 @@ python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --batch-sizes 200,1
 python tools/beyond_grid.py run GRID.jsonl --times 10
 python tools/beyond_grid.py show GRID.jsonl
 
-Besides the settings of `rtta bench`: short streams, clean images, and batches of changing size
-(1 to 64 images at random, once for all batch sizes). What is in the file is not run again.
+Besides the settings of `rtta bench`: short streams, streams that tell of every change, clean images,
+and batches of changing size (1 to 64 images at random, once for all batch sizes). What is in the file is not run again.
 cifar100-c must be on disk (`rtta corrupt`), and cifar100 for its clean images (`--clean FOLDER`);
 those of CIFAR-10 are the package's photographs.
 """
@@ -39,15 +39,20 @@ Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 class Setting(NamedTuple):
-    """plan: of `rtta bench`; None for clean images. images: of each corruption, times --times."""
+    """plan: of `rtta bench`; None for clean images. images: of each corruption, times --times.
+
+    told: everything is forgotten where a corruption begins, as if somebody told of it.
+    """
 
     plan: dict[str, Any] | None
     images: int = 50
     changing: bool = False
+    told: bool = False
 
 
 SETTINGS = {
     "continual, 200 images": Setting({}, images=200),
+    "continual, told of changes": Setting({}, images=200, told=True),
     "continual, 50 images": Setting({}),
     "mixed": Setting({"setting": "mixed"}),
     "gradual": Setting({"setting": "gradual"}, images=10),
@@ -89,10 +94,16 @@ def _clean(whole: Images, count: int, size: int, seed: int) -> Batches:
     return zip(pixels.split(size), labels.split(size), strict=True)
 
 
-def error(method: str, network: torch.nn.Module, stream: Batches) -> float:
+def error(
+    method: str, network: torch.nn.Module, stream: Batches, forget_after: int | None
+) -> float:
     """Percent wrong."""
     adapted = realistic_tta.adapt(network, method)
-    wrong = [adapted(images).argmax(dim=1) != labels for images, labels in stream]
+    wrong: list[Tensor] = []
+    for images, labels in stream:
+        if forget_after and sum(map(len, wrong)) % forget_after == 0:
+            adapted.reset()
+        wrong.append(adapted(images).argmax(dim=1) != labels)
     return 100 * torch.cat(wrong).float().mean().item()
 
 
@@ -103,8 +114,10 @@ def run(arguments: argparse.Namespace) -> None:
     for record in wanted(arguments):
         if cell_of(record) in known:
             continue
-        found = error(record["method"], network, batches(record, arguments.folder, arguments.clean))
-        record["error"] = round(found, 3)
+        setting = SETTINGS[record["setting"]]
+        forget_after = setting.images * record["times"] if setting.told else None
+        stream = batches(record, arguments.folder, arguments.clean)
+        record["error"] = round(error(record["method"], network, stream, forget_after), 3)
         with arguments.file.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(*record.values(), flush=True)
