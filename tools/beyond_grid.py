@@ -6,8 +6,8 @@ python tools/beyond_grid.py run GRID.jsonl --times 10
 python tools/beyond_grid.py show GRID.jsonl
 
 Besides the settings of `rtta bench`: short streams, streams that tell of every change, clean
-images, and batches of changing size (1 to 64 images at random, once for all batch sizes). What is in
-the file is not run again.
+images, and batches of changing size (1 to 64 images at random, once for all batch sizes). What is
+in the file is not run again.
 cifar100-c must be on disk (`rtta corrupt`), and cifar100 for its clean images (`--clean FOLDER`);
 those of CIFAR-10 are the package's photographs.
 """
