@@ -12,15 +12,23 @@ from torch import nn
 
 import realistic_tta
 from realistic_tta import METHODS
+from realistic_tta.datasets.sample import load_sample
 from realistic_tta.errors import ResultsError, SettingError
 from realistic_tta.faults import engine, trial
-from realistic_tta.faults.crafted import crafted, pull
+from realistic_tta.faults.crafted import (
+    crafted,
+    crafted_to_be_trusted,
+    divergence,
+    pull,
+    trusted_divergence,
+)
 from realistic_tta.faults.engine import run_all, trials
 from realistic_tta.faults.plain import PLAIN
 from realistic_tta.faults.samples import FAULTS
 from realistic_tta.faults.store import path_of, read, write
 from realistic_tta.faults.table import errors, table
 from realistic_tta.faults.trial import Outcome, Trial, class_of, run, stream, subject
+from realistic_tta.networks.checkpoints import load_network
 
 GOOD = Trial("source", "none", 0, images=60, batch_size=8)
 
@@ -78,6 +86,16 @@ def test_crafted_images_pull_further_than_the_noise_they_are_made_from(reach: fl
     found = crafted(images(8), network, generator.manual_seed(0), low=-reach, high=reach)
     assert pull(found, network) > pull(noise, network) + 1
     assert not any(layer._forward_pre_hooks for layer in network.modules())
+
+
+def test_images_crafted_to_be_trusted_move_what_robust_statistics_see() -> None:
+    network, generator = load_network("cifar10"), torch.Generator().manual_seed(0)
+    good = torch.from_numpy(load_sample().images[:8]).permute(0, 3, 1, 2).float() / 255
+    found = crafted_to_be_trusted(good, network, generator)
+    assert found.min() >= good.min()
+    assert found.max() <= good.max()
+    for distance in (divergence, trusted_divergence):
+        assert pull(found, network, distance) > pull(good, network, distance) + 1
 
 
 @pytest.mark.parametrize("name", ["tbn", "tema", "tent"])

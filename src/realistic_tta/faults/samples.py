@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .crafted import crafted
+from .crafted import crafted, crafted_to_be_trusted
 
 Fault = Callable[[Tensor, nn.Module, torch.Generator], Tensor]
 
@@ -58,4 +58,5 @@ FAULTS: dict[str, Fault] = {
     "noise": noise,
     "crafted": partial(crafted, low=0.0, high=1.0),
     "crafted_far": partial(crafted, low=-10.0, high=10.0),
+    "crafted_trusted": crafted_to_be_trusted,
 }
