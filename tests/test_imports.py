@@ -18,16 +18,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "statistics": set(),
     "normalization": {"statistics", "errors"},
-    "methods": {"normalization", "statistics", "errors"},
+    "methods": {"normalization", "statistics", "whole_files", "errors"},
     "monitoring": {"methods", "statistics", "errors"},
     "networks": {"errors"},
     "datasets": {"errors"},
     "streams": {"datasets", "errors"},
     "stored_json": set(),
-    "results": {"stored_json", "errors"},
+    "whole_files": set(),
+    "results": {"stored_json", "whole_files", "errors"},
     "exports": {"results", "errors"},
     "traces": {"results", "stored_json", "errors"},
-    "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"},
+    "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"}
+    | {"whole_files"},
     "report": {"results", "exports", "traces", "statistics", "errors"},
     "faults": {"benchmark", "methods", "streams", "datasets", "networks", "statistics", "results"}
     | {"stored_json", "errors"},
@@ -48,7 +50,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "exports": {"pandas"},
     "benchmark": {"yaml"},
 }
-NO_TORCH = {"stored_json", "results", "exports", "traces", "report"}
+NO_TORCH = {"stored_json", "whole_files", "results", "exports", "traces", "report"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 

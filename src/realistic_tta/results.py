@@ -1,20 +1,16 @@
 """Results: one record a finished experiment, kept as one JSON file each.
 
-A file is written under another name, synced and renamed: it is whole or it is not there, on local
-and on network disks, however many processes write at once. (Lines appended to one file would be
+A file is whole or it is not there (whole_files.py), on local and on network disks, however many
+processes write at once. (Lines appended to one file would be
 torn by a power cut, and by two writers on a network disk.) docs/result_fields.md says what the
 fields mean; exports.py makes tables of them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import glob
 import json
-import os
 import re
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +18,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 from .errors import ResultsError, unknown
 from .stored_json import check_fields, is_number, is_whole, parse
+from .whole_files import replace_file
 
 SCHEMA = 1  # raised when a field changes its meaning
 ABOUT = "schema.json"
 DONE, FAILED = "done", "failed"
-PARTIAL = ".partial"  # how the name of a file ends while it is written
 
 
 class PartResult(NamedTuple):
@@ -217,38 +213,12 @@ def read_text(path: Path) -> str:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Afterwards `path` holds all of it; or, after an error or a power cut, what it held before."""
+    """As `replace_file`, in a folder that need not be there; errors say what to do."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL
-        )
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-        _sync_folder(path.parent)
+        replace_file(path, content)
     except OSError as error:
         raise ResultsError(
             f"{path} could not be written ({error.strerror}); nothing half-written is left. "
             "Make room or give another folder; the same command goes on"
         ) from error
-
-
-def leftovers(path: Path) -> list[Path]:
-    """What processes that were killed while they wrote `path` have left: hidden, read by nobody."""
-    return list(path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"))
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name, too, outlives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,7 +17,8 @@ from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.methods.stored_state import own_state
-from realistic_tta.results import leftovers, write_whole
+from realistic_tta.results import write_whole
+from realistic_tta.whole_files import leftovers
 
 from .machine import versions
 from .tally import Tally

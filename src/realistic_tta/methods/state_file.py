@@ -7,11 +7,9 @@ can write a checksum, too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from realistic_tta.errors import StateError
+from realistic_tta.whole_files import replace_file
 
 FORMAT = "realistic_tta state"
 FORMAT_VERSION = 1
@@ -64,28 +63,6 @@ def read_state(path: Path) -> Stored:
     if not _is_whole(content, words.get("checksum", "")):
         raise StateError(f"{path} is damaged: its checksum is not that of its content")
     return Stored(load(content), words)
-
-
-def replace_file(path: Path, content: bytes | bytearray) -> None:
-    """Writes beside and renames; both are on the disk when this returns."""
-    handle, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=".partial"
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-    if os.name != "nt":  # there a folder cannot be opened
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)  # so that the new name, too, outlives a power cut
-        finally:
-            os.close(handle)
 
 
 def _words(path: Path, content: bytes) -> dict[str, str]:
