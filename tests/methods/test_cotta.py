@@ -9,7 +9,6 @@ import torch
 from subjects import (
     convolutional,
     images,
-    interrupted_after,
     on_cpu,
     randomize,
     same,
@@ -108,18 +107,6 @@ def test_views_are_looked_at_only_where_the_source_is_unsure() -> None:
         passes = 0
         adapted(images(4))
         assert passes == expected
-
-
-@pytest.mark.parametrize("passes", range(5))
-def test_a_failure_in_any_pass_changes_nothing(passes: int) -> None:
-    adapted = adapt(convolutional(), "cotta", views=3)
-    adapted(images(4))
-    before = snapshot(adapted)
-    with interrupted_after(passes, adapted.network), pytest.raises(KeyboardInterrupt):
-        adapted(images(4, seed=1))
-    assert same(before, snapshot(adapted))
-    adapted(images(4, seed=1))
-    assert not same(before, snapshot(adapted))
 
 
 def test_the_symmetric_loss_and_sgd_of_imagenet_are_torchs() -> None:
