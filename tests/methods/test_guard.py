@@ -323,6 +323,17 @@ def test_a_saved_network_goes_on_with_its_guard_to_the_last_bit(tmp_path: Path) 
     assert adapted.health().falls == 1
 
 
+def test_what_is_remembered_does_not_depend_on_the_callers_mode() -> None:
+    adapted, plain = watched(), watched()
+    for number in range(3):
+        with torch.inference_mode(mode=number % 2 == 0):
+            adapted(rows(16))
+        plain(rows(16))
+    held = guard_tensors(guard_of(adapted))
+    assert same(held, guard_tensors(guard_of(plain)))
+    assert not any(tensor.is_inference() for tensor in held.values())
+
+
 def test_a_file_is_read_with_and_without_a_guard(tmp_path: Path) -> None:
     adapted = watched()
     adapted(rows(16))

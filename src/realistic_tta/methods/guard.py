@@ -122,10 +122,10 @@ class Guard:
 
     def _listen(self, call: BothNetworks) -> None:
         """A method whose answers suddenly say little is judged anew, by what comes from now on."""
-        heard = copied(call.adapted_logits(call.kept))
-        if self.recent is not None:
-            heard = torch.cat([self.recent, heard])
-        self.recent = heard[-self.settings.recent :]
+        heard = [] if self.recent is None else [self.recent]
+        heard.append(copied(call.adapted_logits(call.kept)))
+        with torch.inference_mode(mode=False):  # it may be left before the next batch
+            self.recent = torch.cat(heard)[-self.settings.recent :]
         if not self.trusted or len(self.pairs) < self.settings.window:
             return  # all is compared
         full = len(self.recent) == self.settings.recent
@@ -144,7 +144,7 @@ class Guard:
         if not self.trusted:
             self.fresh = 0
         elif self.fresh >= self.settings.window:
-            self.good, self.fresh = copy_of(own_state(call.adapted)), 0
+            self.good, self.fresh = copy_of_state(own_state(call.adapted)), 0
 
     def _fall(self, adapted: AdaptedNetwork, reason: str) -> None:
         """Back to the last good state, once; to the source if there is none. Then a rest."""
@@ -176,9 +176,10 @@ def sampled(seen: int, size: int, every: int) -> Tensor:
     return (torch.arange(seen, seen + size, device="cpu") % every) == 0
 
 
-def copy_of(state: dict[str, Any]) -> dict[str, Tensor]:
+def copy_of_state(state: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors of a state, as they are now."""
-    return {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
+    with torch.inference_mode(mode=False):
+        return {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def put_back(adapted: AdaptedNetwork, good: dict[str, Tensor]) -> None:
