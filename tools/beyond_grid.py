@@ -56,7 +56,7 @@ SETTINGS = {
     "continual, told of changes": Setting({}, images=200, told=True),
     "continual, 50 images": Setting({}),
     "mixed": Setting({"setting": "mixed"}),
-    "gradual": Setting({"setting": "gradual"}, images=10),
+    "gradual": Setting({"setting": "gradual"}),
     "sorted": Setting({"setting": "correlated"}, images=200),
     "Dirichlet 0.1": Setting({"setting": "correlated", "delta": 0.1}, images=200),
     "Dirichlet 1": Setting({"setting": "correlated", "delta": 1.0}, images=200),
