@@ -92,10 +92,11 @@ def test_images_crafted_to_be_trusted_move_what_robust_statistics_see() -> None:
     network, generator = load_network("cifar10"), torch.Generator().manual_seed(0)
     good = torch.from_numpy(load_sample().images[:8]).permute(0, 3, 1, 2).float() / 255
     found = crafted_to_be_trusted(good, network, generator)
+    chosen = good[torch.randint(8, (8,), generator=generator.manual_seed(0))]
     assert found.min() >= good.min()
     assert found.max() <= good.max()
     for distance in (divergence, trusted_divergence):
-        assert pull(found, network, distance) > pull(good, network, distance) + 1
+        assert pull(found, network, distance) > pull(chosen, network, distance) + 10
 
 
 @pytest.mark.parametrize("name", ["tbn", "tema", "tent"])

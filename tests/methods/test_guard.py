@@ -458,3 +458,17 @@ def test_cotta_is_judged_by_its_teachers_look_at_the_batch_itself() -> None:
     torch.testing.assert_close(first, adapt(convolutional(), "tbn")(whole))
     torch.testing.assert_close(second, adapt(teacher, "tbn")(whole[[0, 2, 3]]))
     assert not torch.allclose(first[[0, 2, 3]], second, atol=1e-3)
+
+
+@pytest.mark.parametrize(("threshold", "passes"), [(0.0, 3), (1.0, 1 + 3 + 1 + 1)])
+def test_the_guard_costs_cotta_one_look_and_only_where_it_takes_views(
+    threshold: float, passes: int
+) -> None:
+    """Source, teacher or its views, one look at the batch if there were views, student."""
+    adapted = adapt(convolutional(), "cotta", views=3, threshold=threshold, guard=True)
+    guard_of(adapted).pairs.add(torch.eye(64, 5), torch.zeros(64, 5), window=64)
+    guard_of(adapted).trusted, guard_of(adapted).seen = True, 1  # so that the source is not asked
+    seen: list[int] = []
+    adapted.network.register_forward_hook(lambda *_: seen.append(1))
+    adapted(images(4))
+    assert len(seen) == passes

@@ -88,8 +88,6 @@ class Cotta(WholeNetworkMethod):
         settings, generator = self.settings, generator_at(memory["generator_state"])
         taught = self._ask_teacher(batch, memory["teacher"], generator)
         student = self.run_trained(batch, memory["weights"], self.unrecorded())
-        if self.guard is not None:
-            self.of_one_pass = self._at_one_look(batch, memory["teacher"])
         distance = symmetric_cross_entropy if settings.symmetric else soft_cross_entropy
         loss = distance(student.logits, taught.logits)
         after = self.descend(memory, student.gradient(loss))
@@ -104,20 +102,20 @@ class Cotta(WholeNetworkMethod):
 
     @torch.no_grad()
     def _ask_teacher(self, batch: Batch, teacher: Tensor, generator: torch.Generator) -> Pass:
-        """The teacher's output for the batch itself, or the mean over views of it."""
+        """The teacher's output for the batch itself, or the mean over views of it.
+
+        Means are less sure in form than any one look: a guard is given the batch itself, too.
+        """
         sure = self._source_is_sure(batch)
         images = images_of(batch)
         looks = [batch] if sure else self._views(batch, images, generator)
         rules = self.batch_rules()
         with self.trained.replaced(teacher):
             outputs = mean_outputs(self.run_with(look, rules) for look in looks)
+            self.of_one_pass = None
+            if self.guard is not None and not sure:
+                self.of_one_pass = find_logits(self.run_with(batch, self.unrecorded()))
         return Pass(outputs, teacher, rules)
-
-    @torch.no_grad()
-    def _at_one_look(self, batch: Batch, teacher: Tensor) -> Tensor:
-        """The teacher's logits of the batch itself: a mean over views is less sure in form."""
-        with self.trained.replaced(teacher):
-            return find_logits(self.run_with(batch, self.unrecorded()))
 
     def _source_is_sure(self, batch: Batch) -> bool:
         logits = widen(find_logits(self.run_with(batch, self.unrecorded())))
