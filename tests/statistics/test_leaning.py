@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.leaning import doubt_of_batch, lean, source_weight, square
+from realistic_tta.statistics.leaning import lean, source_weight, square
 
 
 def steps_of(memories: Tensor) -> Tensor:
@@ -97,18 +95,3 @@ def test_tensors_that_stay_on_a_device_lean_as_numbers_do(seed: int) -> None:
     distance = square(products.tolist(), numbers)
     weight = source_weight(torch.tensor(distance, dtype=torch.float64), 0.5, 0.3)
     assert float(weight) == pytest.approx(float(source_weight(distance, 0.5, 0.3)))
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 10))
-def test_a_batch_is_doubted_less_the_further_the_network_is_from_its_source(
-    away: float, further: float, images: float
-) -> None:
-    """Endlessly at home, never less than so many images; tensors say the same."""
-    near, far = (doubt_of_batch(each, images) or math.inf for each in sorted((away, further)))
-    assert images <= float(far) <= float(near)
-    assert (doubt_of_batch(min(away, 0.4), images)) is None
-    assert doubt_of_batch(0.5 + away / 2, images) == pytest.approx(images)
-    on_device = doubt_of_batch(torch.tensor(away, dtype=torch.float64), images)
-    assert float(on_device or 0) == pytest.approx(
-        float(doubt_of_batch(away, images) or images * 1e30), rel=1e-9
-    )

@@ -20,7 +20,6 @@ PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a ro
         "several_memories": "one memory",
         "lean_on_source": "no source",
         "class_balance": "no class balance",
-        "lean_on_batch": "no own images",
     }
 }
 BESIDE = ("source", "rectified_tema")  # rows to compare with

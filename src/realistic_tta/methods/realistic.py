@@ -23,13 +23,7 @@ from realistic_tta.normalization.remembered_statistics import (
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.image_moments import Units, is_far
-from realistic_tta.statistics.leaning import (
-    Number,
-    doubt_of_batch,
-    numbers,
-    table,
-    together,
-)
+from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
@@ -55,31 +49,27 @@ class RealisticSettings:
 
     noise: how many times the expected noise counts as chance. tolerance: how far from the source
     counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
-    source_share: what the source weighs at least. unlike: how many times further than images lie
-    from each other a batch must be from all memories to be leant on itself.
+    source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
     total_variance: what images differ by counts, not only what batches hold.
     warm_start: the plain mean at first, rather than an average that begins at the source.
     several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
     lean_on_source: the source counts, and all the more where noise explains the distance from it.
     class_balance: a memory of few predicted classes is worth few images.
-    lean_on_batch: a batch that is unlike all memories counts itself, away from the source.
     robust, which has to be asked for: an image far outside what the network was trained on counts
     for next to nothing (statistics/trust.py).
     """
 
     classes: int | None = None
     source_batch_size: int = 128
-    noise: float = 2.0  # these four: docs/beyond.md, on validation corruptions
+    noise: float = 2.0  # these three: docs/beyond.md, on validation corruptions
     tolerance: float = 0.0075
     source_share: float = 0.5  # the paper's gamma, there the most that the source may weigh
-    unlike: float = 1.5
     total_variance: bool = True
     warm_start: bool = True
     several_memories: bool = True
     lean_on_source: bool = True
     class_balance: bool = True
-    lean_on_batch: bool = True
     robust: bool = False
 
     def __post_init__(self) -> None:
@@ -89,7 +79,6 @@ class RealisticSettings:
         check_number("noise", self.noise, low=0)
         check_number("tolerance", self.tolerance, low=0)
         check_number("source_share", self.source_share, low=0, high=1)
-        check_number("unlike", self.unlike, low=0)
         check_switch("robust", self.robust)
         if self.robust and not self.total_variance:
             raise SettingError("robust=True needs total_variance=True: trust is had in moments")
@@ -146,7 +135,7 @@ class Realistic(BatchNormMethod):
 
     @property
     def used(self) -> ChannelStatistics:
-        """Statistics that the memories stand for; the source is in them already."""
+        """Statistics that the last batch was normalised with: the source is in them already."""
         return self.target
 
     def start(self) -> ChannelStatistics:
@@ -201,7 +190,7 @@ class Realistic(BatchNormMethod):
         least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
-        doubtful, batch = self._doubtful(images), self._doubt_of_batch()
+        doubtful = self._doubtful(images)
         with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
         shares = zip(
             with_batch.unbind(),
@@ -212,7 +201,7 @@ class Realistic(BatchNormMethod):
             strict=True,
         )
         return [
-            kind(known, Shares(*each, batch, tolerance=settings.tolerance, least=least))
+            kind(known, Shares(*each, tolerance=settings.tolerance, least=least))
             for known, each in zip(self._known(), shares, strict=True)
         ]
 
@@ -242,16 +231,6 @@ class Realistic(BatchNormMethod):
         if self.settings.class_balance:
             found = uncertainty(images, self.class_shares, self.class_weight)
         return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
-
-    def _doubt_of_batch(self) -> Number | None:
-        """By how far the layers were away from the source with the last batch, on average."""
-        if not self.settings.lean_on_batch:
-            return None
-        away = 1 - self.source_weight  # (layer,)
-        most = 1 - self.settings.source_share if self.settings.lean_on_source else 1.0
-        layers = (away > 0).sum().clamp_min(1)  # no batch has reached the others
-        mean = away.sum() / (layers * max(most, _LEAST))
-        return doubt_of_batch(numbers(mean[None])[0], self.settings.unlike)
 
     def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
@@ -311,5 +290,4 @@ class Realistic(BatchNormMethod):
         return logits if logits.shape[1] == classes else self.class_shares[:0]
 
 
-_LEAST = 1e-6  # of the way from the source, where it is all there is
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

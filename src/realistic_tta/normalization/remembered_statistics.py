@@ -23,7 +23,6 @@ from realistic_tta.statistics.image_moments import (
 )
 from realistic_tta.statistics.leaning import (
     Number,
-    is_explained,
     lean,
     numbers,
     source_weight,
@@ -59,7 +58,6 @@ class Shares(NamedTuple):
     spread: the batch's share in it, a number.
     correction: n / (n - 1) for the n images that the spread is measured among.
     uncertainty: variance of each memory's mean, as a part of the spread.
-    batch: how far away a batch is to be told from chance, likewise; None not to lean on it.
     tolerance: mean squared distance of a moment from the source that counts as none.
     least: what the source weighs at least; None to leave it out.
     """
@@ -69,17 +67,12 @@ class Shares(NamedTuple):
     spread: Number
     correction: Number
     uncertainty: Sequence[Number]
-    batch: Number | None
     tolerance: float
     least: float | None
 
 
 class RememberedStatistics(SharedRule):
-    """Leans on the source, then on each memory, as far as chance explains how they differ.
-
-    And at last on the batch itself, if it is unlike all of them: that is for this batch alone, and
-    not in `target` and `source_weight`, which tell of the memories.
-    """
+    """Leans on the source, then on each memory, as far as chance explains how they differ."""
 
     of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
@@ -104,13 +97,9 @@ class RememberedStatistics(SharedRule):
         products = table(steps @ steps.T)  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
-        taken, weight = self._lean(products, shares.uncertainty)
-        self.source_weight = 1 - (1 - weight) * taken[0]
-        self.target = self._estimate(steps, taken, weight)
-        if shares.batch is None or is_explained(products, taken, shares.batch * self.spread):
-            return self.target
-        taken, weight = self._lean(products, [*shares.uncertainty, shares.batch])
-        return self._estimate(steps, taken, weight)
+        taken = together([*self._lean(products[:-1]), 0.0], like=steps)
+        self.target = self.to_statistics(taken @ steps)
+        return self.target
 
     def moments(self, inputs: Tensor) -> Tensor:
         """What each image counts with, (image, 2 * channel)."""
@@ -124,25 +113,19 @@ class RememberedStatistics(SharedRule):
         """What the moments in the memories stand for."""
         return to_statistics(moments, self.known.units)
 
-    def _lean(
-        self, products: list[list[Number]], uncertainty: Sequence[Number]
-    ) -> tuple[list[Number], Number]:
-        """How much of each step is taken, and what the source weighs in the end."""
-        least = self.shares.least
-        explained = [each * self.spread for each in uncertainty]
-        if least is None:
-            return lean(products, [0.0, *explained[1:]]), 0.0
-        taken = lean(products, explained)
-        distance = square(products, taken) / (2 * len(self.known.units.deviation))
-        return taken, source_weight(distance, least, self.shares.tolerance)
-
-    def _estimate(
-        self, steps: Tensor, taken: Sequence[Number], weight: Number
-    ) -> ChannelStatistics:
-        """The steps taken, together; those that are not there are none."""
-        none = [0.0] * (len(steps) - len(taken))
-        parts = together([*((1 - weight) * part for part in taken), *none], like=steps)
-        return self.to_statistics(parts @ steps)
+    def _lean(self, products: list[list[Number]]) -> list[Number]:
+        """How much of each step the estimate takes; notes what the source weighs in it."""
+        shares = self.shares
+        explained = [each * self.spread for each in shares.uncertainty]
+        weight: Number = 0.0
+        if shares.least is None:
+            taken = lean(products, [0.0, *explained[1:]])
+        else:
+            taken = lean(products, explained)
+            distance = square(products, taken) / (2 * len(self.known.units.deviation))
+            weight = source_weight(distance, shares.least, shares.tolerance)
+        self.source_weight = 1 - (1 - weight) * taken[0]
+        return [(1 - weight) * part for part in taken]
 
     def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""

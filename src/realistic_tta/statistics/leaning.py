@@ -89,16 +89,6 @@ def lean(products: Products, explained: Sequence[Number]) -> list[Number]:
     return [1 - part for part in rest]
 
 
-def is_explained(products: Products, taken: Sequence[Number], explained: Number) -> bool:
-    """Whether the estimate would stay where it is, if it leant on one more; no telling of tensors.
-
-    >>> is_explained([[4.0, 0.0], [0.0, 1.0]], [0.5], explained=2.0)
-    True
-    """
-    gap = square(products, [*(1 - part for part in taken), 1.0])
-    return not isinstance(gap, Tensor) and bool(gap <= explained)
-
-
 def square(products: Products, parts: Sequence[Number]) -> Number:
     """The squared length of the sum of the steps, each times its part.
 
@@ -123,25 +113,3 @@ def source_weight(distance: Number, least: float, tolerance: float) -> Number:
     """
     weight = share(tolerance, distance)
     return weight.clamp_min(least) if isinstance(weight, Tensor) else max(least, weight)
-
-
-def doubt_of_batch(away: Number, images: float) -> Number | None:
-    """How far off a batch is still told from chance, in spreads of the images; None: endlessly.
-
-        doubt = images / trust          trust = 0 up to 0.4 away from the source, 1 from 0.5 on
-
-    A batch that lies further from everything remembered than images do from each other belongs to
-    another domain, however few images it has. But some images of the old domain lie as far, and
-    where the network was trained that costs more than it brings. So it is for a network that is
-    away from its source: by how much of the way that it could go, on average over its layers.
-
-    >>> doubt_of_batch(0.8, 1.5), doubt_of_batch(0.45, 1.5), doubt_of_batch(0.3, 1.5)
-    (1.5, 3.0, None)
-    """
-    trust = (away - _AT_HOME) / _LEAVING
-    if isinstance(trust, Tensor):
-        return images / trust.clamp(_LEAST, 1)
-    return None if trust <= 0 else images / min(1.0, trust)
-
-
-_AT_HOME, _LEAVING = 0.4, 0.1  # clean images: 0.3; docs/beyond.md, on validation corruptions
