@@ -13,6 +13,8 @@ from torch import Tensor
 
 from realistic_tta.errors import StateError
 
+from .pairs import Pairs
+
 if TYPE_CHECKING:
     from .guard import Guard
 
@@ -60,6 +62,6 @@ def continue_guard(
     for name, number in numbers.items():
         setattr(guard, name, number)
     guard.trusted = bool(guard.trusted)
-    guard.pairs.batches = batches
+    guard.pairs = Pairs(batches)
     guard.recent = recent
     guard.good = good or None

@@ -5,6 +5,8 @@ Kept on the CPU, where they are judged: the network may move to another device b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -15,14 +17,16 @@ from .outputs import widen
 class Pairs:
     """batches: logits of the adapted network and of the source, (image, class), oldest first."""
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[Tensor, Tensor]] = []
+    def __init__(self, batches: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
+        self.batches = list(batches)
+        self._told: float | None = None  # asked for with every batch, changed by one image in eight
 
     def __len__(self) -> int:
         return sum(len(adapted) for adapted, _ in self.batches)
 
     def add(self, adapted: Tensor, source: Tensor, window: int) -> None:
         """Takes copies; whole batches are forgotten as soon as the rest fills a window."""
+        self._told = None
         self.batches.append((copied(adapted), copied(source)))
         while len(self) - len(self.batches[0][0]) >= window:
             del self.batches[0]
@@ -38,7 +42,9 @@ class Pairs:
 
     def information(self) -> float:
         """In what the adapted network said, in nats."""
-        return information(self.joined()[0])
+        if self._told is None:
+            self._told = information(self.joined()[0])
+        return self._told
 
 
 def copied(logits: Tensor) -> Tensor:
