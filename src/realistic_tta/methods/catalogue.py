@@ -18,6 +18,7 @@ from .base import AdaptedNetwork
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .compiled import CompiledPredict
 from .cotta import Cotta
+from .domains import DomainsMethod
 from .eta import Eta
 from .guard import Guard
 from .lame import Lame
@@ -36,6 +37,7 @@ METHODS: dict[str, type[AdaptedNetwork]] = {
     "tema": Tema,
     "rectified_tema": RectifiedTema,
     "realistic": Realistic,
+    "domains": DomainsMethod,
     "lame": Lame,
     "tent": Tent,
     "eta": Eta,

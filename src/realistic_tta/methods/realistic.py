@@ -148,15 +148,7 @@ class Realistic(BatchNormMethod):
         spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
         rules = self._rules(weights, share, spread_share)
         outputs = self.run_with(batch, rules)
-        target = self.measured(rules)
-        self.remember(
-            target_mean=target.mean,
-            target_variance=target.variance,
-            memories=torch.cat([rule.memories for rule in rules], dim=1),
-            spread=together([rule.spread for rule in rules], like=self.spread),
-            **self._reached(rules, weights, spread_weight),
-            **self._classes_after(outputs, batch),
-        )
+        self.remember(**self._noted(rules, weights, spread_weight), **self._seen(outputs, batch))
         return outputs
 
     def reset(self) -> None:
@@ -185,8 +177,6 @@ class Realistic(BatchNormMethod):
     ) -> list[RememberedStatistics]:
         """One a layer."""
         settings = self.settings
-        kind = RememberedStatistics if settings.total_variance else BatchVariances
-        kind = TrustedStatistics if settings.robust else kind
         least = settings.source_share if settings.lean_on_source else None
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
@@ -201,9 +191,16 @@ class Realistic(BatchNormMethod):
             strict=True,
         )
         return [
-            kind(known, Shares(*each, tolerance=settings.tolerance, least=least))
-            for known, each in zip(self._known(), shares, strict=True)
+            self._rule(place, known, Shares(*each, tolerance=settings.tolerance, least=least))
+            for place, (known, each) in enumerate(zip(self._known(), shares, strict=True))
         ]
+
+    def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:  # noqa: ARG002 - for methods/domains.py
+        """Of the layer at this place."""
+        if self.settings.robust:
+            return TrustedStatistics(known, shares)
+        kind = RememberedStatistics if self.settings.total_variance else BatchVariances
+        return kind(known, shares)
 
     def _known(self) -> list[Known]:
         """What is known of each layer; views, not copies."""
@@ -242,12 +239,13 @@ class Realistic(BatchNormMethod):
             torch.where(several, share, 0.0),
         )
 
-    def _reached(
+    def _noted(
         self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
     ) -> dict[str, Tensor]:
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
         some = reached(rules)
         layers = slice(None) if some is None else some
+        target = self.measured(rules)
         weighed = [rule.source_weight for rule in rules if rule.source_weight is not None]
         found = {
             "weight": weights.total,
@@ -260,9 +258,14 @@ class Realistic(BatchNormMethod):
         if weighed:
             new_weights = together(weighed, like=self.source_weight)
             after["source_weight"][layers] = new_weights.clamp_max(_BELOW_ONE)
-        return after
+        return after | {
+            "target_mean": target.mean,
+            "target_variance": target.variance,
+            "memories": torch.cat([rule.memories for rule in rules], dim=1),
+            "spread": together([rule.spread for rule in rules], like=self.spread),
+        }
 
-    def _classes_after(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def _seen(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """The shares of the predicted classes with this batch's; nothing if there are no logits."""
         shares = self._predicted(outputs, batch) if self.settings.class_balance else None
         if shares is None:

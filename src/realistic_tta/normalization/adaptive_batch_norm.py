@@ -61,6 +61,8 @@ class AdaptiveBatchNorm(nn.Module):
         statistics = rule.statistics(inputs)
         if type(layer) in _PLAIN:
             return _normalize(layer, inputs, statistics)
+        if statistics.mean.ndim == 2:
+            return _run_with_each(layer, inputs, statistics)
         return _run_with(layer, inputs, statistics)
 
     def follow(self, rule: StatisticsRule | None) -> None:
@@ -117,7 +119,7 @@ def _normalize(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Ten
         dtype = torch.float32 if dtype.itemsize < torch.float32.itemsize else dtype
         mean, variance = mean.to(dtype), variance.to(dtype)
         weight, bias = _cast(weight, dtype), _cast(bias, dtype)
-    if mean.ndim == 2:  # of each image (replay_rules.py)
+    if mean.ndim == 2:  # of each image (replay_rules.py, domain_statistics.py)
         return _normalize_each(inputs, (weight, bias), ChannelStatistics(mean, variance), layer.eps)
     # Not functional.batch_norm, which first asks whether a training had values enough.
     cudnn = torch.backends.cudnn.enabled
@@ -163,6 +165,12 @@ def _run_with(layer: Any, inputs: Tensor, statistics: ChannelStatistics | None) 
         return _run(layer, inputs)
     finally:
         layer.running_mean, layer.running_var = source
+
+
+def _run_with_each(layer: Any, inputs: Tensor, statistics: ChannelStatistics) -> Tensor:
+    """The same with statistics of each image, (image, channel): one image after the other."""
+    each = zip(inputs.split(1), *statistics, strict=True)
+    return torch.cat([_run_with(layer, one, ChannelStatistics(*own)) for one, *own in each])
 
 
 def _run(layer: Any, inputs: Tensor) -> Tensor:

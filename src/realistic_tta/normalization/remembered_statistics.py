@@ -97,8 +97,15 @@ class RememberedStatistics(SharedRule):
         products = table(steps @ steps.T)  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
-        taken = together([*self._lean(products[:-1]), 0.0], like=steps)
-        self.target = self.to_statistics(taken @ steps)
+        return self.finish(steps, products[:-1])
+
+    def finish(self, steps: Tensor, products: list[list[Number]]) -> ChannelStatistics:
+        """The estimate from the steps to each memory, with the source in it."""
+        taken = self._lean(products)
+        weight = self._source_weight(products, taken)
+        parts = together([*((1 - weight) * part for part in taken), 0.0], like=steps)
+        self.source_weight = 1 - (1 - weight) * taken[0]
+        self.target = self.to_statistics(parts @ steps)
         return self.target
 
     def moments(self, inputs: Tensor) -> Tensor:
@@ -114,18 +121,16 @@ class RememberedStatistics(SharedRule):
         return to_statistics(moments, self.known.units)
 
     def _lean(self, products: list[list[Number]]) -> list[Number]:
-        """How much of each step the estimate takes; notes what the source weighs in it."""
-        shares = self.shares
-        explained = [each * self.spread for each in shares.uncertainty]
-        weight: Number = 0.0
-        if shares.least is None:
-            taken = lean(products, [0.0, *explained[1:]])
-        else:
-            taken = lean(products, explained)
-            distance = square(products, taken) / (2 * len(self.known.units.deviation))
-            weight = source_weight(distance, shares.least, shares.tolerance)
-        self.source_weight = 1 - (1 - weight) * taken[0]
-        return [(1 - weight) * part for part in taken]
+        """How much of each step the estimate takes."""
+        explained = [each * self.spread for each in self.shares.uncertainty]
+        return lean(products, [0.0, *explained[1:]] if self.shares.least is None else explained)
+
+    def _source_weight(self, products: list[list[Number]], taken: list[Number]) -> Number:
+        """What the source weighs at last."""
+        if self.shares.least is None:
+            return 0.0
+        distance = square(products, taken) / (2 * len(self.known.units.deviation))
+        return source_weight(distance, self.shares.least, self.shares.tolerance)
 
     def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""

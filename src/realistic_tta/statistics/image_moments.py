@@ -90,7 +90,7 @@ def image_moments(inputs: Tensor, units: Units) -> Tensor:
 
 
 def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
-    """Mean and variance that belong to moments in the source's units, (2 * channel,).
+    """Mean and variance that belong to moments in the source's units, (..., 2 * channel).
 
         variance = second moment - first moment ** 2
 
@@ -99,7 +99,7 @@ def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
     >>> [round(each.item(), 3) for each in to_statistics(moments, Units.of(source, 0.0))]
     [3.0, 4.0]
     """
-    first, second = moments.view(2, -1).unbind()
+    first, second = moments.chunk(2, dim=-1)
     moved = first * units.deviation
     square = torch.addcmul(units.source.variance, second, units.spread)
     return ChannelStatistics(

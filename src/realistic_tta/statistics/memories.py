@@ -49,7 +49,7 @@ def steady(rate: Tensor) -> Weights:
     return Weights(-1 / torch.expm1(rate), -1 / torch.expm1(2 * rate))
 
 
-def add_images(weights: Weights, rate: Tensor, images: int) -> tuple[Weights, Tensor]:
+def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[Weights, Tensor]:
     """The weights after a batch, and the share that the batch has in the average.
 
         total = decay ** images * total + added
@@ -132,15 +132,15 @@ _LEAST = 1e-6  # of what is left where one class is all there is
 
 def class_shares(logits: Tensor, classes: int) -> Tensor:
     """The share of each class among a batch's predictions, (class,)."""
-    return _is_predicted(logits, classes).float().mean(dim=0)
+    return predicted(logits, classes).float().mean(dim=0)
 
 
 def class_counts(logits: Tensor, classes: int) -> Tensor:
     """How many of a batch's predictions go to each class, (class,); the batch may be empty."""
-    return _is_predicted(logits, classes).sum(dim=0)
+    return predicted(logits, classes).sum(dim=0)
 
 
-def _is_predicted(logits: Tensor, classes: int) -> Tensor:
+def predicted(logits: Tensor, classes: int) -> Tensor:
     """Whether a class is the one predicted, (image, class)."""
     names = torch.arange(classes, device=logits.device)
     return logits.argmax(dim=1, keepdim=True) == names

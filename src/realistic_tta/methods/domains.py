@@ -1,0 +1,151 @@
+"""realistic for streams in which images of several kinds take turns: several cameras, or weathers.
+
+It recognises the kinds by itself, from what reaches the first layer, and gives each image the
+statistics of its own kind. docs/beyond.md says when it is better than realistic, and when not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from realistic_tta.errors import SettingError
+from realistic_tta.normalization.domain_statistics import (
+    DomainMemory,
+    DomainStatistics,
+    Recognition,
+    in_full,
+)
+from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics, Shares
+from realistic_tta.statistics.domains import Domains
+from realistic_tta.statistics.memories import Weights, class_concentration, predicted
+from realistic_tta.statistics.signature import FEATURES
+
+from .batch import Batch
+from .checks import check_count
+from .realistic import SPREAD_START, Realistic, RealisticSettings
+
+
+@dataclass(frozen=True)
+class DomainsSettings(RealisticSettings):
+    """As realistic's, and domains: how many kinds of images are kept apart at most."""
+
+    domains: int = 12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domains", self.domains)
+        if self.robust or not self.total_variance:
+            what = "robust=True" if self.robust else "total_variance=False"
+            raise SettingError(f'domains cannot be had with {what}; method="realistic" takes it')
+
+
+class DomainsMethod(Realistic):
+    """Statistics of each image's own kind, on top of realistic's.
+
+    Buffers besides realistic's; a domain is a kind of images:
+    domain_moments: of the images of each, (domain, 2 * all channels), as `memories`.
+    domain_total, domain_squares: of the weights of its images, (layer, domain).
+    domain_spread, domain_spread_weight: of images about their kind, (layer,).
+    domain_classes: share of each predicted class, (domain, class).
+    kinds_...: what they are recognised by (statistics/domains.py).
+    """
+
+    name = "domains"
+    compiles = False
+    takes_replicas = False
+    settings_type = DomainsSettings
+    settings: DomainsSettings
+    recognition: Recognition | None = None  # of the pass under way
+    domain_moments: Tensor
+    domain_total: Tensor
+    domain_squares: Tensor
+    domain_spread: Tensor
+    domain_spread_weight: Tensor
+    domain_classes: Tensor
+
+    @property
+    def kinds(self) -> Domains:
+        """What the kinds of images are recognised by."""
+        return Domains(*(self.get_buffer(f"kinds_{name}") for name in Domains._fields))
+
+    def predict(self, batch: Batch) -> Any:
+        """As realistic; a recognition lasts for one batch."""
+        self.recognition = self._recognition()
+        try:
+            return super().predict(batch)
+        finally:
+            self.recognition = None
+
+    def _start(self) -> dict[str, Tensor]:
+        start, domains, layers = super()._start(), self.settings.domains, len(self.layers)
+        like = self.source_mean
+        kinds = Domains.none(domains, FEATURES * self.sizes[0], like)
+        return start | {
+            "domain_moments": like.new_zeros(domains, 2 * sum(self.sizes)),
+            "domain_total": like.new_zeros(layers, domains),
+            "domain_squares": like.new_zeros(layers, domains),
+            "domain_spread": 2 * SPREAD_START * self.channels.to(like.dtype),
+            "domain_spread_weight": like.new_zeros(layers),
+            "domain_classes": like.new_zeros(domains, self.settings.classes or 1),
+            **{f"kinds_{name}": value for name, value in kinds._asdict().items()},
+        }
+
+    def _recognition(self) -> Recognition:
+        settings, rates = self.settings, self.rate
+        apart = torch.zeros_like(self.domain_total[0])
+        if settings.class_balance:
+            usual_first = torch.cat((self.class_shares[:1], self.domain_classes))
+            apart = class_concentration(usual_first)[1:]
+        return Recognition(
+            self.kinds,
+            Weights(self.domain_total, self.domain_squares),
+            apart,
+            (rates[0], rates[min(1, len(rates) - 1)]),
+            (settings.noise, 1 / settings.source_batch_size),
+        )
+
+    def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:
+        assert self.recognition is not None
+        moments = self.domain_moments.split([2 * size for size in self.sizes], dim=1)[place]
+        memory = DomainMemory(moments, self.domain_spread[place], self.domain_spread_weight[place])
+        return DomainStatistics(known, shares, place, memory, self.recognition)
+
+    def _noted(
+        self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
+    ) -> dict[str, Tensor]:
+        """Besides, what is known of the kinds, in the layers that were told of them."""
+        noted, recognition = super()._noted(rules, weights, spread_weight), self.recognition
+        assert recognition is not None
+        if recognition.found is None:
+            return noted
+        mine = [rule for rule in rules if isinstance(rule, DomainStatistics)]
+        told = torch.tensor([rule.told_kinds for rule in mine], device=self.domain_total.device)
+        before, after = recognition.without_replaced(), recognition.weighed.weights
+        kinds = recognition.found.after._asdict()
+        return noted | {
+            "domain_moments": torch.cat([rule.memory.moments for rule in mine], dim=1),
+            "domain_spread": torch.stack([rule.memory.spread for rule in mine]),
+            "domain_spread_weight": torch.stack([rule.memory.spread_weight for rule in mine]),
+            "domain_total": torch.where(told[:, None], after.total, before.total),
+            "domain_squares": torch.where(told[:, None], after.squares, before.squares),
+            **{f"kinds_{name}": value for name, value in kinds.items()},
+        }
+
+    def _seen(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Besides, the shares of the predicted classes in each kind."""
+        seen, recognition = super()._seen(outputs, batch), self.recognition
+        assert recognition is not None
+        if not seen or recognition.found is None:
+            return seen
+        classes = self.domain_classes.shape[1]
+        answers = predicted(self._logits(outputs, classes), classes).to(self.domain_classes)
+        with in_full(answers):
+            means = recognition.members.T @ answers / recognition.counts.clamp_min(1)[:, None]
+        before = self.domain_classes * ~recognition.found.fresh[:, None]
+        share = recognition.weighed.share[0][:, None]
+        return seen | {"domain_classes": torch.lerp(before, means, share)}

@@ -1,0 +1,190 @@
+"""The rule of methods/domains.py: statistics of each image's own kind.
+
+It goes on where RememberedStatistics ends: from that estimate, which is of all images, to the
+memory of those that are like this one, as far as chance does not explain the difference. The first
+layer recognises the kinds; the others hear of them. Like every rule it changes nothing outside
+itself, but for the recognition that all layers of one pass share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.domains import Domains, Recognised, recognise
+from realistic_tta.statistics.leaning import Number, numbers, together
+from realistic_tta.statistics.memories import Weights, add_images
+from realistic_tta.statistics.signature import has_signature, signatures
+
+from .remembered_statistics import Known, RememberedStatistics, Shares
+
+
+class DomainMemory(NamedTuple):
+    """What is known of the kinds of images in a layer.
+
+    moments: averaged over the images of each kind, (domain, 2 * channel).
+    spread: squared distance of an image's moments from those of its kind, ().
+    spread_weight: of the images that it was measured from, ().
+    """
+
+    moments: Tensor
+    spread: Tensor
+    spread_weight: Tensor
+
+
+class Weighed(NamedTuple):
+    """What the images of a batch weigh in the memories of their kinds, in every layer.
+
+    weights: with this batch, (layer, domain). share: of the batch, (layer, domain).
+    uncertainty: variance of each memory's mean, as a part of the spread, (layer, domain).
+    """
+
+    weights: Weights
+    share: Tensor
+    uncertainty: Tensor
+
+
+def in_full(like: Tensor) -> torch.autocast:
+    """Without autocast: a covariance in half precision is none."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+class Recognition:
+    """The kinds of one batch's images, which its first layer finds and all of them use.
+
+    weights: of each kind's images before the batch, (layer, domain). concentration: of its classes,
+    (domain,). rates: at which a memory forgets, that of the kinds and that of what is frequent.
+    noise, by_chance: how many times noise counts, and what of it is no reason to doubt.
+    """
+
+    found: Recognised | None = None
+    weighed: Weighed
+
+    def __init__(
+        self,
+        known: Domains,
+        weights: Weights,
+        concentration: Tensor,
+        rates: tuple[Tensor, Tensor],
+        noise: tuple[float, float],
+    ) -> None:
+        self.known, self.weights, self.concentration = known, weights, concentration
+        self.rates, (self.noise, self.by_chance) = rates, noise
+
+    def look(self, rule: RememberedStatistics, inputs: Tensor) -> None:
+        """Recognises the images by what reaches the first layer."""
+        rate, recent = (each.exp() for each in self.rates)
+        told = signatures(inputs, rule.known.units)
+        self.found = recognise(self.known, *told, rate, recent)
+        present, before = self.counts > 0, self.without_replaced()
+        after, share = add_images(before, self.rates[0], self.counts.clamp_min(1))
+        weights = Weights(
+            torch.where(present, after.total, before.total),
+            torch.where(present, after.squares, before.squares),
+        )
+        chance = torch.maximum(1 / after.images, self.concentration * ~self.found.fresh)
+        doubtful = (self.noise * chance - self.by_chance).clamp_min(0)
+        self.weighed = Weighed(weights, share * present, doubtful)
+
+    def without_replaced(self) -> Weights:
+        """The weights before the batch, of kinds that have not been replaced by new ones."""
+        assert self.found is not None
+        old = ~self.found.fresh
+        return Weights(self.weights.total * old, self.weights.squares * old)
+
+    @property
+    def counts(self) -> Tensor:
+        """How many images there are of each kind, (domain,)."""
+        return self.members.sum(dim=0)
+
+    @property
+    def members(self) -> Tensor:
+        """Which image is of which kind, (image, domain), 0 or 1."""
+        assert self.found is not None
+        kinds = torch.arange(len(self.found.fresh), device=self.found.places.device)
+        return (self.found.places[:, None] == kinds).to(self.known.signature.dtype)
+
+
+class DomainStatistics(RememberedStatistics):
+    """Leans on the source and the memories of all images, then on that of each image's kind."""
+
+    def __init__(
+        self,
+        known: Known,
+        shares: Shares,
+        place: int,
+        memory: DomainMemory,
+        recognition: Recognition,
+    ) -> None:
+        super().__init__(known, shares)
+        self.place, self.memory, self.recognition = place, memory, recognition
+        self.told_kinds = False  # whether the memory has this batch's images
+
+    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+        """Of each image, (image, channel); of all, (channel,), where they are of one kind."""
+        recognition = self.recognition
+        with in_full(inputs):
+            if self.place == 0 and recognition.found is None and has_signature(inputs):
+                recognition.look(self, inputs)
+            return super().statistics(inputs)
+
+    def finish(self, steps: Tensor, products: list[list[Number]]) -> ChannelStatistics:
+        """From the estimate of all images to that of each kind, with the source in it."""
+        found = self.recognition.found
+        moments = torch.stack([use for use, _ in self.uses]).mean(dim=0) if self._alike() else None
+        if found is None or moments is None or len(moments) != len(found.places):
+            return super().finish(steps, products)
+        taken = self._lean(products)
+        everyone = together([*taken, 0.0], like=steps) @ steps  # (2 * channel,)
+        self.memory, self.told_kinds = self._remember(moments, found), True
+        kinds, stay = self._lean_on_kinds(everyone)  # (domain, 2 * channel), (domain,)
+        weight = self._weights(kinds)  # (domain,)
+        used = kinds * (1 - weight)[:, None]
+        of_source = 1 - (1 - weight) * (1 - stay * (1 - taken[0]))
+        self.source_weight = numbers(of_source[found.places].mean()[None])[0]
+        each = used[found.places]  # (image, 2 * channel)
+        self.target = self.to_statistics(each.mean(dim=0))
+        is_one = bool((found.places == found.places[0]).all())
+        return self.target if is_one else self.to_statistics(each)
+
+    def _alike(self) -> bool:
+        """Whether every use of the layer in this pass had the same images."""
+        return len({len(moments) for moments, _ in self.uses}) == 1
+
+    def _remember(self, moments: Tensor, found: Recognised) -> DomainMemory:
+        """The memory with these images: (image, 2 * channel)."""
+        weighed, members = self.recognition.weighed, self.recognition.members
+        means = members.T @ moments / members.sum(dim=0).clamp_min(1)[:, None]
+        before = self.memory.moments * ~found.fresh[:, None]
+        after = torch.lerp(before, means, weighed.share[self.place][:, None])
+        images = weighed.weights.images[self.place][found.places]  # (image,)
+        counts = images > 1.5  # one image has no spread
+        apart = (moments - after[found.places]).square().sum(dim=1)
+        apart = (apart * images / (images - 1).clamp_min(0.5) * counts).sum()
+        number = counts.sum()
+        kept = torch.exp(self.recognition.rates[0] * number)
+        weight = kept * self.memory.spread_weight + number
+        share = number / weight.clamp_min(1)
+        spread = torch.lerp(self.memory.spread, apart / number.clamp_min(1), share)
+        return DomainMemory(after, spread, weight)
+
+    def _lean_on_kinds(self, everyone: Tensor) -> tuple[Tensor, Tensor]:
+        """The estimate of each kind, and what of everyone's is left in it."""
+        moments = self.memory.moments
+        explained = self.recognition.weighed.uncertainty[self.place] * self.memory.spread
+        gap = (moments - everyone).square().sum(dim=1)
+        stay = (explained / gap.clamp_min(_LEAST)).clamp_max(1)  # (domain,)
+        return torch.lerp(moments, everyone, stay[:, None]), stay
+
+    def _weights(self, kinds: Tensor) -> Tensor:
+        """What the source weighs at last in each kind, (domain,)."""
+        if self.shares.least is None:
+            return torch.zeros_like(kinds[:, 0])
+        distance = kinds.square().mean(dim=1)
+        return (self.shares.tolerance / distance.clamp_min(_LEAST)).clamp(self.shares.least, 1)
+
+
+_LEAST = 1e-30

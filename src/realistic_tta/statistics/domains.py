@@ -1,0 +1,129 @@
+"""Which of the kinds of images seen so far each image is of, or whether it is a new kind.
+
+A kind, or domain, is known by the mean signature of its images (signature.py). Distances are
+measured by what the parts of single images differ by: in directions in which a picture differs from
+itself, two pictures may differ without being of two kinds. Used by methods/domains.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NEW = 3.0  # times as far away as images of a kind are from its mean
+_START = 0.5, 4.0  # how far those are at first, a feature, and how many images that stands for
+_RARE = 0.01  # how many images speak for a kind of which there has been none lately
+_RIDGE = 0.01  # a part of the variances, for directions in which no picture differs from itself
+_LEAST = 1e-4
+
+
+class Domains(NamedTuple):
+    """What is known of the kinds of images.
+
+    signature: mean of each kind, (domain, feature). images: what has been seen of it, (domain,).
+    recent: the same of the last training batch or so, (domain,).
+    content: scatter of parts about their image, (feature, feature), and of how many images: ().
+    apart: sum of the distances of images from their kind, and of how many images: (2,).
+    """
+
+    signature: Tensor
+    images: Tensor
+    recent: Tensor
+    content: Tensor
+    content_images: Tensor
+    apart: Tensor
+
+    @classmethod
+    def none(cls, domains: int, features: int, like: Tensor) -> Domains:
+        """Before the first image."""
+        return cls(
+            like.new_zeros(domains, features),
+            like.new_zeros(domains),
+            like.new_zeros(domains),
+            like.new_zeros(features, features),
+            like.new_zeros(()),
+            like.new_zeros(2),
+        )
+
+
+class Recognised(NamedTuple):
+    """places: the kind of each image, (image,). fresh: the kinds that are new, (domain,)."""
+
+    places: Tensor
+    fresh: Tensor
+    after: Domains
+
+
+def learn_content(domains: Domains, parts: Tensor, decay: Tensor) -> Domains:
+    """With what the parts of these images differ by: (image, part, feature)."""
+    apart = (parts - parts.mean(dim=1, keepdim=True)).flatten(0, 1)
+    kept = decay ** len(parts)
+    scatter = apart.T @ apart / (parts.shape[1] - 1)
+    return domains._replace(
+        content=kept * domains.content + scatter,
+        content_images=kept * domains.content_images + len(parts),
+    )
+
+
+def whitening(domains: Domains, parts: int) -> Tensor:
+    """Lower triangular; a signature divided by it has the content's variance 1 in any direction.
+
+    The fewer images, the more of the covariances between features is left out. parts: of an image.
+    """
+    features = len(domains.content)
+    content = domains.content / domains.content_images
+    variances = content.diagonal()
+    seen = (parts - 1) * domains.content_images
+    left_out = features / (features + seen)
+    added = (left_out + _RIDGE) * variances + _LEAST
+    factor: Tensor = torch.linalg.cholesky_ex((1 - left_out) * content + torch.diag(added))[0]
+    return factor
+
+
+def recognise(
+    domains: Domains, signatures: Tensor, parts: Tensor, decay: Tensor, recent_decay: Tensor
+) -> Recognised:
+    """The kind of each image, one after the other, so that batches make no difference to it.
+
+    An image is of the kind that is nearest, those that have been frequent lately first:
+
+        score = features * distance / usual distance - 2 * log(recent)
+
+    as the odds of two normal distributions. It is a new kind where the nearest is NEW times as far
+    away as usual; that takes the place of the kind of fewest images, none of which is of this
+    batch. signatures: (image, feature). parts: theirs, (image, part, feature). decay: of what is
+    known with each image. recent_decay: of what has been frequent.
+    """
+    domains = learn_content(domains, parts, decay)
+    factor = whitening(domains, parts.shape[1])
+    white = torch.linalg.solve_triangular(factor, signatures.T, upper=False).T
+    means = torch.linalg.solve_triangular(factor, domains.signature.T, upper=False).T.contiguous()
+    raw, images, recent = (each.clone() for each in domains[:3])
+    apart, features = domains.apart.clone(), signatures.shape[1]
+    fresh, taken = (torch.zeros(len(images), dtype=torch.bool, device=raw.device) for _ in range(2))
+    places = torch.zeros(len(signatures), dtype=torch.int64, device=raw.device)
+    for image, own in enumerate(white):
+        distance = (means - own).square().sum(dim=1) / (1 + 1 / images)
+        usual = (apart[0] + _START[0] * _START[1] * features) / (apart[1] + _START[1])
+        score = features * distance / usual - 2 * (recent + _RARE).log()
+        score = score.masked_fill(images == 0, torch.inf)
+        place = score.argmin()
+        is_new = (distance[place] > NEW * usual) | (images[place] == 0)
+        free = images.masked_fill(taken, torch.inf).argmin()
+        if is_new and not taken[free]:
+            place = free
+            fresh[place] = True
+            raw[place], means[place], images[place], recent[place] = 0, 0, 0, 0
+        else:
+            apart = decay * apart + torch.stack((distance[place], torch.ones_like(usual)))
+        taken[place] = True
+        images[place] = decay * images[place] + 1
+        recent = recent_decay * recent
+        recent[place] += 1
+        raw[place] += (signatures[image] - raw[place]) / images[place]
+        means[place] += (own - means[place]) / images[place]
+        places[image] = place
+    after = domains._replace(signature=raw, images=images, recent=recent, apart=apart)
+    return Recognised(places, fresh, after)
