@@ -1,8 +1,11 @@
-"""The error of realistic and rectified_tema over settings and batch sizes: docs/beyond.md's tables.
+"""The error of realistic, domains and rectified_tema over settings and batch sizes.
+
+docs/beyond.md has the tables.
 
 python tools/beyond_grid.py run GRID.jsonl --seeds 1,2,3
 python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --batch-sizes 200,16,1
 python tools/beyond_grid.py run GRID.jsonl --times 10
+python tools/beyond_grid.py run GRID.jsonl --methods realistic,domains --settings mixed
 python tools/beyond_grid.py show GRID.jsonl
 
 Besides the settings of `rtta bench`: short streams, streams that tell of every change, clean
@@ -34,7 +37,8 @@ from realistic_tta.datasets.sample import load_sample
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
 
-METHODS = ("source", "rectified_tema", "realistic")
+METHODS = ("source", "rectified_tema", "realistic", "domains")
+SHOWN = ("realistic", "rectified_tema", "domains")  # the first must be there
 SIZES = (200, 64, 16, 4, 2, 1)
 Batches = Iterator[tuple[Tensor, Tensor]]
 
@@ -131,7 +135,9 @@ def wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if name == "clean" and arguments.data != "cifar10-c" and arguments.clean is None:
             continue
         for size in sizes[:1] if SETTINGS[name].changing else sizes:
-            for method in METHODS if size == sizes[0] else METHODS[1:]:
+            for method in arguments.methods:
+                if method == "source" and size != sizes[0]:
+                    continue
                 record = {"data": arguments.data, "setting": name, "size": size, "seed": seed}
                 yield record | {"method": method, "times": arguments.times}
 
@@ -145,7 +151,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def show(records: list[dict[str, Any]]) -> None:
-    """A Markdown table a data set: realistic / rectified_tema, means over seeds."""
+    """A Markdown table a data set: realistic / rectified_tema / domains, means over seeds."""
     for data, times in dict.fromkeys((record["data"], record["times"]) for record in records):
         mine = [each for each in records if (each["data"], each["times"]) == (data, times)]
         seeds = len({record["seed"] for record in mine})
@@ -161,8 +167,8 @@ def show(records: list[dict[str, Any]]) -> None:
 
 
 def _cell(records: list[dict[str, Any]], setting: str, size: int) -> str:
-    ours = _mean(records, setting, "realistic", size)
-    return f"{ours} / {_mean(records, setting, 'rectified_tema', size)}" if ours else ""
+    found = [_mean(records, setting, method, size) for method in SHOWN]
+    return " / ".join(each for each in found if each) if found[0] else ""
 
 
 def _mean(records: list[dict[str, Any]], setting: str, method: str, size: int | None) -> str:
@@ -185,6 +191,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", choices=["cifar10-c", "cifar100-c"], default="cifar10-c")
     parser.add_argument("--times", type=int, default=1, help="the images of each setting")
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=[*METHODS[:3]])
     parser.add_argument("--seeds", type=_numbers, default=[1])
     parser.add_argument("--batch-sizes", type=_numbers, default=[*SIZES])
     parser.add_argument("--settings", type=lambda text: text.split("/"), default=[*SETTINGS])

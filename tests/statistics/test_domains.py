@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.domains import Domains, learn_content, recognise, whitening
+from realistic_tta.statistics.domains import (
+    Domains,
+    belief,
+    learn_content,
+    recognise,
+    whitening,
+)
 
 FEATURES, PARTS = 24, 4
 DECAYS = torch.tensor(0.1 ** (1 / 1024)), torch.tensor(0.1 ** (1 / 128))
@@ -109,3 +115,18 @@ def test_looking_changes_nothing() -> None:
     copies = [each.clone() for each in state]
     recognise(state, whole + 50, parts, *DECAYS)
     assert all(torch.equal(one, other) for one, other in zip(state, copies, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("of_kind", "of_all", "expected"),
+    [(0, 0, 0.0), (700, 1000, 1.0), (820, 1000, 0.5), (900, 1000, 0.0), (1500, 1000, 0.0)],
+)
+def test_kinds_are_believed_as_far_as_they_foretell_better(
+    of_kind: float, of_all: float, expected: float
+) -> None:
+    assert belief(torch.tensor([of_kind, of_all])).item() == pytest.approx(expected, abs=0.1)
+
+
+def test_the_first_images_are_not_believed() -> None:
+    """A kind of which two images have been foretold well may be chance."""
+    assert belief(torch.tensor([1.0, 2.0])).item() == 0

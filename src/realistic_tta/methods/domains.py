@@ -21,7 +21,7 @@ from realistic_tta.normalization.domain_statistics import (
     in_full,
 )
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics, Shares
-from realistic_tta.statistics.domains import Domains
+from realistic_tta.statistics.domains import Domains, belief
 from realistic_tta.statistics.memories import Weights, class_concentration, predicted
 from realistic_tta.statistics.signature import FEATURES
 
@@ -52,6 +52,7 @@ class DomainsMethod(Realistic):
     domain_total, domain_squares: of the weights of its images, (layer, domain).
     domain_spread, domain_spread_weight: of images about their kind, (layer,).
     domain_classes: share of each predicted class, (domain, class).
+    foretold: how far images were from what their kind foretold, and the last images: (2,).
     kinds_...: what they are recognised by (statistics/domains.py).
     """
 
@@ -67,6 +68,7 @@ class DomainsMethod(Realistic):
     domain_spread: Tensor
     domain_spread_weight: Tensor
     domain_classes: Tensor
+    foretold: Tensor
 
     @property
     def kinds(self) -> Domains:
@@ -92,6 +94,7 @@ class DomainsMethod(Realistic):
             "domain_spread": 2 * SPREAD_START * self.channels.to(like.dtype),
             "domain_spread_weight": like.new_zeros(layers),
             "domain_classes": like.new_zeros(domains, self.settings.classes or 1),
+            "foretold": like.new_zeros(2),
             **{f"kinds_{name}": value for name, value in kinds._asdict().items()},
         }
 
@@ -105,8 +108,9 @@ class DomainsMethod(Realistic):
             self.kinds,
             Weights(self.domain_total, self.domain_squares),
             apart,
-            (rates[0], rates[min(1, len(rates) - 1)]),
-            (settings.noise, 1 / settings.source_batch_size),
+            rates=(rates[0], rates[min(1, len(rates) - 1)]),
+            noise=(settings.noise, 1 / settings.source_batch_size),
+            belief=belief(self.foretold),
         )
 
     def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:
@@ -127,10 +131,13 @@ class DomainsMethod(Realistic):
         told = torch.tensor([rule.told_kinds for rule in mine], device=self.domain_total.device)
         before, after = recognition.without_replaced(), recognition.weighed.weights
         kinds = recognition.found.after._asdict()
+        foretold = torch.stack([rule.foretold for rule in mine]).mean(dim=0)
+        kept = torch.exp(recognition.rates[1] * len(recognition.found.places))
         return noted | {
             "domain_moments": torch.cat([rule.memory.moments for rule in mine], dim=1),
             "domain_spread": torch.stack([rule.memory.spread for rule in mine]),
             "domain_spread_weight": torch.stack([rule.memory.spread_weight for rule in mine]),
+            "foretold": kept * self.foretold + foretold,
             "domain_total": torch.where(told[:, None], after.total, before.total),
             "domain_squares": torch.where(told[:, None], after.squares, before.squares),
             **{f"kinds_{name}": value for name, value in kinds.items()},

@@ -58,6 +58,7 @@ class Recognition:
     weights: of each kind's images before the batch, (layer, domain). concentration: of its classes,
     (domain,). rates: at which a memory forgets, that of the kinds and that of what is frequent.
     noise, by_chance: how many times noise counts, and what of it is no reason to doubt.
+    belief: how far kinds are believed, ().
     """
 
     found: Recognised | None = None
@@ -68,11 +69,13 @@ class Recognition:
         known: Domains,
         weights: Weights,
         concentration: Tensor,
+        *,
         rates: tuple[Tensor, Tensor],
         noise: tuple[float, float],
+        belief: Tensor,
     ) -> None:
         self.known, self.weights, self.concentration = known, weights, concentration
-        self.rates, (self.noise, self.by_chance) = rates, noise
+        self.rates, (self.noise, self.by_chance), self.belief = rates, noise, belief
 
     def look(self, rule: RememberedStatistics, inputs: Tensor) -> None:
         """Recognises the images by what reaches the first layer."""
@@ -122,6 +125,7 @@ class DomainStatistics(RememberedStatistics):
         super().__init__(known, shares)
         self.place, self.memory, self.recognition = place, memory, recognition
         self.told_kinds = False  # whether the memory has this batch's images
+        self.foretold = memory.moments.new_zeros(2)  # distances from what was foretold
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """Of each image, (image, channel); of all, (channel,), where they are of one kind."""
@@ -139,6 +143,7 @@ class DomainStatistics(RememberedStatistics):
             return super().finish(steps, products)
         taken = self._lean(products)
         everyone = together([*taken, 0.0], like=steps) @ steps  # (2 * channel,)
+        self.foretold = self._compare(moments, found)
         self.memory, self.told_kinds = self._remember(moments, found), True
         kinds, stay = self._lean_on_kinds(everyone)  # (domain, 2 * channel), (domain,)
         weight = self._weights(kinds)  # (domain,)
@@ -153,6 +158,18 @@ class DomainStatistics(RememberedStatistics):
     def _alike(self) -> bool:
         """Whether every use of the layer in this pass had the same images."""
         return len({len(moments) for moments, _ in self.uses}) == 1
+
+    def _compare(self, moments: Tensor, found: Recognised) -> Tensor:
+        """How far the images are from what their kind foretold, and all of the last images: (2,).
+
+        In units of what images of a kind differ by, summed over those whose kind has been seen.
+        """
+        before = self.recognition.without_replaced()
+        seen = before.total[self.place][found.places]  # (image,)
+        own = (moments - self.memory.moments[found.places]).square().sum(dim=1)
+        recent = self.known.memories[min(1, len(self.known.memories) - 2)]
+        distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
+        return (distances * (seen > 0)).sum(dim=1) / self.memory.spread
 
     def _remember(self, moments: Tensor, found: Recognised) -> DomainMemory:
         """The memory with these images: (image, 2 * channel)."""
@@ -177,6 +194,7 @@ class DomainStatistics(RememberedStatistics):
         explained = self.recognition.weighed.uncertainty[self.place] * self.memory.spread
         gap = (moments - everyone).square().sum(dim=1)
         stay = (explained / gap.clamp_min(_LEAST)).clamp_max(1)  # (domain,)
+        stay = 1 - self.recognition.belief * (1 - stay)
         return torch.lerp(moments, everyone, stay[:, None]), stay
 
     def _weights(self, kinds: Tensor) -> Tensor:
