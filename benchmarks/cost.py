@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "rectified_tema, passes=1": {"method": "rectified_tema", "passes": 1},
     "rectified_tema": {"method": "rectified_tema"},
     "realistic": {"method": "realistic"},
+    "domains": {"method": "domains"},
     "lame": {"method": "lame"},
     "tent": {"method": "tent"},
     # These two learn from what they are sure of, and random weights are sure of nothing: with
@@ -64,6 +65,7 @@ FEWEST = {
     "adapt_bn": 1,
     "tema": 1,
     "realistic": 1,
+    "domains": 1,
     "rectified_tema, passes=1": 1,
     "rectified_tema": 2,
     "lame": 1,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# Some virtual machines announce AMX and let no program use it: half precision then ends torch's
+# process (illegal instruction). oneDNN reads this at its first use; processes of tests inherit it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow
 hypothesis.settings.load_profile("any machine")
 

@@ -1,11 +1,11 @@
 """A picture for each piece of realistic, from the package's network and photographs.
 
-python tools/beyond_pictures.py docs/images
+python tools/beyond_pictures.py docs/images [NAME ...]
 
-Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png and
-beyond_classes.png, as docs/beyond.md shows them. All but the fourth look at the first BatchNorm
-layer, whose inputs are the same whatever the layers do. The fourth is the error on the corruptions
-that settings were chosen on.
+Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
+beyond_classes.png and, for domains, beyond_domains.png, as docs/beyond.md shows them. All but the
+fourth look at the first BatchNorm layer, whose inputs are the same whatever the layers do. The
+fourth is the error on the corruptions that settings were chosen on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
+from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.domains import Domains, learn_content, whitening
+from realistic_tta.statistics.image_moments import Units
 from realistic_tta.statistics.memories import class_concentration
+from realistic_tta.statistics.rectification import VARIANCE_FLOOR
+from realistic_tta.statistics.signature import signatures
 
 SIZE = (5.0, 3.0)
 OURS, THEIRS = STYLES["realistic"]["color"], STYLES["rectified_tema"]["color"]
@@ -196,16 +201,59 @@ def classes() -> Figure:
     return figure
 
 
+@in_style
+def domains() -> Figure:
+    """Where signatures lie, in the two directions in which the kinds' means differ most."""
+    told = [first_signatures(shifted(name, 200)[0]) for name in VALIDATION]
+    parts = torch.cat([parts for _, parts in told])
+    content = learn_content(
+        Domains.none(1, parts.shape[2], parts), parts, torch.ones((), device=parts.device)
+    )
+    features = torch.cat([whole for whole, _ in told]).std(dim=0)
+    figure, panels = new_panels(1, 2, (4.0, 3.2), "Signatures of four kinds of images, 200 of each")
+    for axes, factor, title in (
+        (panels[0], torch.diag(features), "each feature by its own deviation"),
+        (panels[1], whitening(content, parts.shape[1]), "by what parts of an image differ by"),
+    ):
+        white = [torch.linalg.solve_triangular(factor, each.T, upper=False).T for each, _ in told]
+        means = torch.stack([each.mean(dim=0) for each in white])
+        directions = torch.linalg.svd(means - means.mean(dim=0))[2][:2]
+        for name, each in zip(VALIDATION, white, strict=True):
+            seen = (each - means.mean(dim=0)) @ directions.T
+            axes.plot(*seen.T, ".", markersize=3, label=name.replace("_", " "))
+        right = [
+            (torch.cdist(each, means).argmin(dim=1) == place).float().mean()
+            for place, each in enumerate(white)
+        ]
+        axes.set_title(f"{title}: {100 * torch.stack(right).mean():.0f} % nearest", fontsize=8)
+    panels[0].legend(markerscale=3, fontsize=7)
+    return figure
+
+
+def first_signatures(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Of whole images and of their parts, as they reach the first layer."""
+    network: Any = load_network("cifar10")
+    seen: list[Tensor] = []
+    norm: Any = next(each for each in network.modules() if isinstance(each, torch.nn.BatchNorm2d))
+    norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        network(images)
+    source = ChannelStatistics(norm.running_mean, norm.running_var)
+    return signatures(seen[0], Units.of(source, VARIANCE_FLOOR))
+
+
 PICTURES = {
     "total_variance": total_variance,
     "warm_start": warm_start,
     "memories": memories,
     "source": source,
     "classes": classes,
+    "domains": domains,
 }
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name, draw in PICTURES.items():
+    for name in sys.argv[2:] or PICTURES:
+        draw = PICTURES[name]
         write_figure(draw(), Path(sys.argv[1]) / f"beyond_{name}.png")

@@ -119,14 +119,21 @@ def test_looking_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("of_kind", "of_all", "expected"),
-    [(0, 0, 0.0), (700, 1000, 1.0), (820, 1000, 0.5), (900, 1000, 0.0), (1500, 1000, 0.0)],
+    [(0, 0, 0.0), (700, 1000, 1.0), (822, 1000, 0.5), (900, 1000, 0.0), (1500, 1000, 0.0)],
 )
 def test_kinds_are_believed_as_far_as_they_foretell_better(
     of_kind: float, of_all: float, expected: float
 ) -> None:
-    assert belief(torch.tensor([of_kind, of_all])).item() == pytest.approx(expected, abs=0.1)
+    found = belief(torch.tensor([of_kind, of_all]), torch.tensor(0.0))
+    assert found.item() == pytest.approx(expected, abs=0.1)
+
+
+def test_what_is_believed_is_held_on_to_a_little_longer() -> None:
+    foretold = torch.tensor([850.0, 1000.0])
+    assert belief(foretold, torch.tensor(0.0)).item() == pytest.approx(0, abs=0.1)
+    assert belief(foretold, torch.tensor(1.0)).item() == pytest.approx(1, abs=0.1)
 
 
 def test_the_first_images_are_not_believed() -> None:
     """A kind of which two images have been foretold well may be chance."""
-    assert belief(torch.tensor([1.0, 2.0])).item() == 0
+    assert belief(torch.tensor([1.0, 2.0]), torch.tensor(0.0)).item() == 0

@@ -53,6 +53,7 @@ class DomainsMethod(Realistic):
     domain_spread, domain_spread_weight: of images about their kind, (layer,).
     domain_classes: share of each predicted class, (domain, class).
     foretold: how far images were from what their kind foretold, and the last images: (2,).
+    believed: how far kinds are believed, 0 to 1, ().
     kinds_...: what they are recognised by (statistics/domains.py).
     """
 
@@ -69,6 +70,7 @@ class DomainsMethod(Realistic):
     domain_spread_weight: Tensor
     domain_classes: Tensor
     foretold: Tensor
+    believed: Tensor
 
     @property
     def kinds(self) -> Domains:
@@ -95,6 +97,7 @@ class DomainsMethod(Realistic):
             "domain_spread_weight": like.new_zeros(layers),
             "domain_classes": like.new_zeros(domains, self.settings.classes or 1),
             "foretold": like.new_zeros(2),
+            "believed": like.new_zeros(()),
             **{f"kinds_{name}": value for name, value in kinds._asdict().items()},
         }
 
@@ -110,7 +113,7 @@ class DomainsMethod(Realistic):
             apart,
             rates=(rates[0], rates[min(1, len(rates) - 1)]),
             noise=(settings.noise, 1 / settings.source_batch_size),
-            belief=belief(self.foretold),
+            belief=self.believed,
         )
 
     def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:
@@ -131,13 +134,15 @@ class DomainsMethod(Realistic):
         told = torch.tensor([rule.told_kinds for rule in mine], device=self.domain_total.device)
         before, after = recognition.without_replaced(), recognition.weighed.weights
         kinds = recognition.found.after._asdict()
-        foretold = torch.stack([rule.foretold for rule in mine]).mean(dim=0)
-        kept = torch.exp(recognition.rates[1] * len(recognition.found.places))
+        kept = torch.exp(recognition.rates[0] * len(recognition.found.places))
+        now = torch.stack([rule.foretold for rule in mine]).mean(dim=0)
+        foretold = kept * self.foretold + now
         return noted | {
             "domain_moments": torch.cat([rule.memory.moments for rule in mine], dim=1),
             "domain_spread": torch.stack([rule.memory.spread for rule in mine]),
             "domain_spread_weight": torch.stack([rule.memory.spread_weight for rule in mine]),
-            "foretold": kept * self.foretold + foretold,
+            "foretold": foretold,
+            "believed": belief(foretold, self.believed),
             "domain_total": torch.where(told[:, None], after.total, before.total),
             "domain_squares": torch.where(told[:, None], after.squares, before.squares),
             **{f"kinds_{name}": value for name, value in kinds.items()},

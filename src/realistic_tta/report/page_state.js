@@ -42,6 +42,7 @@ const LOOKS = {
   tema: ["#3a9bd0", "#8fd0f5", "diamond", "solid"],
   rectified_tema: ["#0072b2", "#4da3e0", "circle", "solid"],
   realistic: ["#aa3377", "#f08cc0", "diamond-tall", "solid"],
+  domains: ["#ee6677", "#ff9aa8", "hexagon2", "solid"],
   lame: ["#000000", "#f2f2f2", "cross", "dot"],
   tent: ["#009e73", "#2fc79a", "triangle-right", "dashdot"],
   eta: ["#117733", "#7fcf7f", "triangle-left", "dash"],

@@ -31,6 +31,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "tema": {"color": "#56B4E9", "marker": "D", "linestyle": "-"},
     "rectified_tema": {"color": "#0072B2", "marker": "o", "linestyle": "-", "linewidth": 2.6},
     "realistic": {"color": "#AA3377", "marker": "d", "linestyle": "-", "linewidth": 2.6},
+    "domains": {"color": "#EE6677", "marker": "H", "linestyle": "-"},
     "lame": {"color": "#000000", "marker": "P", "linestyle": ":"},
     "tent": {"color": "#009E73", "marker": ">", "linestyle": "-."},
     "eta": {"color": "#117733", "marker": "<", "linestyle": "--"},

@@ -14,7 +14,8 @@ from torch import Tensor
 
 NEW = 3.0  # times as far away as images of a kind are from its mean
 FORETOLD = 0.85, 0.8  # kinds are believed a little below the first ratio, wholly below the second
-_UNTOLD = 8.0  # images that kinds have foretold no better, at first
+_HELD = 0.05  # both lie so much higher for kinds that are believed already
+_UNTOLD = 16.0  # images that kinds have foretold no better, at first
 _START = 0.5, 4.0  # how far those are at first, a feature, and how many images that stands for
 _RARE = 0.01  # how many images speak for a kind of which there has been none lately
 _RIDGE = 0.01  # a part of the variances, for directions in which no picture differs from itself
@@ -58,23 +59,24 @@ class Recognised(NamedTuple):
     after: Domains
 
 
-def belief(foretold: Tensor) -> Tensor:
+def belief(foretold: Tensor, before: Tensor) -> Tensor:
     """How far kinds are to be believed, 0 to 1: as far as they foretell images better.
 
         ratio = distance from the memory of an image's kind / from that of the last training batch
 
     Pictures of one kind fall into groups, too, of bright and dark ones, and a group foretells its
     pictures a little better; to normalise it away would take away what is in them. Kinds that take
-    turns foretell far better. foretold: both distances summed over images, a layer on average, in
-    units of what images of a kind differ by, (2,).
+    turns foretell far better; once believed a little less so, as layers then see less of what the
+    kinds differ by. foretold: both distances summed over images, a layer on average, in units of
+    what images of a kind differ by, (2,). before: how far kinds are believed so far, ().
 
-    >>> foretold = [torch.tensor([kind, 100.0], device="cpu") for kind in (70.0, 90.0)]
-    >>> [belief(each).item() for each in foretold]
-    [1.0, 0.0]
+    >>> none, foretold = torch.zeros((), device="cpu"), torch.tensor([70.0, 100.0], device="cpu")
+    >>> belief(foretold, none).item(), belief(foretold + torch.tensor([20.0, 0.0]), none).item()
+    (1.0, 0.0)
     """
     of_kind, of_all = (foretold + _UNTOLD).unbind()
     begin, end = FORETOLD
-    return ((begin - of_kind / of_all) / (begin - end)).clamp(0, 1)
+    return ((begin + _HELD * before - of_kind / of_all) / (begin - end)).clamp(0, 1)
 
 
 def learn_content(domains: Domains, parts: Tensor, decay: Tensor) -> Domains:
