@@ -109,6 +109,30 @@ def test_without_positions_it_is_realistic() -> None:
         assert torch.equal(plain(batch), kinds(batch))
 
 
+class Twice(nn.Module):
+    """One BatchNorm layer used on the same images twice."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.norm = randomize(nn.BatchNorm2d(3))
+        self.times = times
+
+    def forward(self, batch: Tensor) -> Tensor:
+        for _ in range(self.times):
+            outputs: Tensor = self.norm(batch)
+        return outputs.mean(dim=(2, 3))
+
+
+def test_a_layer_used_twice_remembers_its_images_once() -> None:
+    once, twice = (adapt(Twice(times), "domains", classes=3) for times in (1, 2))
+    for seed in range(3):
+        assert torch.allclose(once(images(4, seed=seed)), twice(images(4, seed=seed)), atol=1e-5)
+    for name in ("domain_moments", "domain_spread", "domain_total"):
+        torch.testing.assert_close(
+            once.get_buffer(name), twice.get_buffer(name), atol=1e-5, rtol=1e-4
+        )
+
+
 class Squared(nn.BatchNorm2d):
     """A BatchNorm that does more than normalise, as timm's BatchNormAct2d."""
 
@@ -126,6 +150,8 @@ def test_layers_that_do_more_than_normalise_still_do() -> None:
     plain[3].load_state_dict(network[2].state_dict())
     adapted, other = adapt(network, "domains"), adapt(plain, "domains")
     for seed in range(3):
+        for each in (adapted, other):
+            each.get_buffer("believed").fill_(1)  # so that every image has statistics of its own
         kinds = torch.cat([images(3, seed=seed), 0.05 * images(3, seed=seed + 9)])
         torch.testing.assert_close(adapted(kinds), other(kinds), atol=1e-4, rtol=1e-4)
     used = adapted.get_buffer("kinds_images") > 0

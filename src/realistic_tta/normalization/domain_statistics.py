@@ -62,6 +62,8 @@ class Recognition:
     """
 
     found: Recognised | None = None
+    members: Tensor  # which image is of which kind, (image, domain), 0 or 1
+    counts: Tensor  # how many images there are of each kind, (domain,)
     weighed: Weighed
 
     def __init__(
@@ -82,6 +84,9 @@ class Recognition:
         rate, recent = (each.exp() for each in self.rates)
         told = signatures(inputs, rule.known.units)
         self.found = recognise(self.known, *told, rate, recent)
+        kinds = torch.arange(len(self.found.fresh), device=inputs.device)
+        self.members = (self.found.places[:, None] == kinds).to(rate.dtype)
+        self.counts = self.members.sum(dim=0)
         present, before = self.counts > 0, self.without_replaced()
         after, share = add_images(before, self.rates[0], self.counts.clamp_min(1))
         weights = Weights(
@@ -98,18 +103,6 @@ class Recognition:
         old = ~self.found.fresh
         return Weights(self.weights.total * old, self.weights.squares * old)
 
-    @property
-    def counts(self) -> Tensor:
-        """How many images there are of each kind, (domain,)."""
-        return self.members.sum(dim=0)
-
-    @property
-    def members(self) -> Tensor:
-        """Which image is of which kind, (image, domain), 0 or 1."""
-        assert self.found is not None
-        kinds = torch.arange(len(self.found.fresh), device=self.found.places.device)
-        return (self.found.places[:, None] == kinds).to(self.known.signature.dtype)
-
 
 class DomainStatistics(RememberedStatistics):
     """Leans on the source and the memories of all images, then on that of each image's kind."""
@@ -123,7 +116,8 @@ class DomainStatistics(RememberedStatistics):
         recognition: Recognition,
     ) -> None:
         super().__init__(known, shares)
-        self.place, self.memory, self.recognition = place, memory, recognition
+        self.place, self.recognition = place, recognition
+        self.before = self.memory = memory
         self.told_kinds = False  # whether the memory has this batch's images
         self.foretold = memory.moments.new_zeros(2)  # distances from what was foretold
 
@@ -152,7 +146,7 @@ class DomainStatistics(RememberedStatistics):
         self.source_weight = numbers(of_source[found.places].mean()[None])[0]
         each = used[found.places]  # (image, 2 * channel)
         self.target = self.to_statistics(each.mean(dim=0))
-        is_one = bool((found.places == found.places[0]).all())
+        is_one = (found.places == found.places[0]).all() | (self.recognition.belief == 0)
         return self.target if is_one else self.to_statistics(each)
 
     def _alike(self) -> bool:
@@ -166,26 +160,26 @@ class DomainStatistics(RememberedStatistics):
         """
         before = self.recognition.without_replaced()
         seen = before.total[self.place][found.places]  # (image,)
-        own = (moments - self.memory.moments[found.places]).square().sum(dim=1)
+        own = (moments - self.before.moments[found.places]).square().sum(dim=1)
         recent = self.known.memories[min(1, len(self.known.memories) - 2)]
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
-        return (distances * (seen > 0)).sum(dim=1) / self.memory.spread
+        return (distances * (seen > 0)).sum(dim=1) / self.before.spread
 
     def _remember(self, moments: Tensor, found: Recognised) -> DomainMemory:
         """The memory with these images: (image, 2 * channel)."""
-        weighed, members = self.recognition.weighed, self.recognition.members
-        means = members.T @ moments / members.sum(dim=0).clamp_min(1)[:, None]
-        before = self.memory.moments * ~found.fresh[:, None]
+        recognition, weighed = self.recognition, self.recognition.weighed
+        means = recognition.members.T @ moments / recognition.counts.clamp_min(1)[:, None]
+        before = self.before.moments * ~found.fresh[:, None]
         after = torch.lerp(before, means, weighed.share[self.place][:, None])
         images = weighed.weights.images[self.place][found.places]  # (image,)
         counts = images > 1.5  # one image has no spread
         apart = (moments - after[found.places]).square().sum(dim=1)
         apart = (apart * images / (images - 1).clamp_min(0.5) * counts).sum()
         number = counts.sum()
-        kept = torch.exp(self.recognition.rates[0] * number)
-        weight = kept * self.memory.spread_weight + number
+        kept = torch.exp(recognition.rates[0] * number)
+        weight = kept * self.before.spread_weight + number
         share = number / weight.clamp_min(1)
-        spread = torch.lerp(self.memory.spread, apart / number.clamp_min(1), share)
+        spread = torch.lerp(self.before.spread, apart / number.clamp_min(1), share)
         return DomainMemory(after, spread, weight)
 
     def _lean_on_kinds(self, everyone: Tensor) -> tuple[Tensor, Tensor]:
