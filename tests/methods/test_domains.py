@@ -109,6 +109,17 @@ def test_without_positions_it_is_realistic() -> None:
         assert torch.equal(plain(batch), kinds(batch))
 
 
+def test_a_camera_that_is_stuck_leaves_everything_finite() -> None:
+    """Images that do not differ have no spread to measure by."""
+    adapted = adapt(convolutional(), "domains", source_batch_size=8)
+    stuck = images(1)
+    for _ in range(200):
+        adapted(stuck)
+    logits = [adapted(images(3, seed=seed)) for seed in range(3)]
+    assert all(torch.isfinite(each).all() for each in logits)
+    assert all(torch.isfinite(each).all() for each in adapted.state_dict().values())
+
+
 class Twice(nn.Module):
     """One BatchNorm layer used on the same images twice."""
 

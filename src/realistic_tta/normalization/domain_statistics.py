@@ -163,7 +163,8 @@ class DomainStatistics(RememberedStatistics):
         own = (moments - self.before.moments[found.places]).square().sum(dim=1)
         recent = self.known.memories[min(1, len(self.known.memories) - 2)]
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
-        return (distances * (seen > 0)).sum(dim=1) / self.before.spread
+        spread = self.before.spread.clamp_min(_LEAST_SPREAD * moments.shape[1])
+        return (distances * (seen > 0)).sum(dim=1) / spread
 
     def _remember(self, moments: Tensor, found: Recognised) -> DomainMemory:
         """The memory with these images: (image, 2 * channel)."""
@@ -200,3 +201,4 @@ class DomainStatistics(RememberedStatistics):
 
 
 _LEAST = 1e-30
+_LEAST_SPREAD = 1e-3  # of a moment: a camera that is stuck shows one image for ever
