@@ -118,7 +118,8 @@ class DomainsMethod(Realistic):
 
     def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:
         assert self.recognition is not None
-        moments = self.domain_moments.split([2 * size for size in self.sizes], dim=1)[place]
+        begin, size = 2 * sum(self.sizes[:place]), 2 * self.sizes[place]
+        moments = self.domain_moments.narrow(1, begin, size)
         memory = DomainMemory(moments, self.domain_spread[place], self.domain_spread_weight[place])
         return DomainStatistics(known, shares, place, memory, self.recognition)
 

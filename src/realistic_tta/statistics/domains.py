@@ -108,7 +108,7 @@ def whitening(domains: Domains, parts: int) -> Tensor:
 def recognise(
     domains: Domains, signatures: Tensor, parts: Tensor, decay: Tensor, recent_decay: Tensor
 ) -> Recognised:
-    """The kind of each image, one after the other, so that batches make no difference to it.
+    """The kind of each image, one after the other; only content is learnt from the whole batch.
 
     An image is of the kind that is nearest, those that have been frequent lately first:
 
