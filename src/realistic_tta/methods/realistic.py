@@ -30,8 +30,10 @@ from realistic_tta.statistics.memories import (
     class_counts,
     class_shares,
     forgetting,
+    mixing,
     steady,
     uncertainty,
+    with_whole_batch,
 )
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
@@ -121,6 +123,7 @@ class Realistic(BatchNormMethod):
     class_weight: Tensor
     rate: Tensor
     steps: Tensor
+    layer_of_moment: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
@@ -130,6 +133,8 @@ class Realistic(BatchNormMethod):
         self.register_buffer("steps", rows - rows.roll(1, 0).tril(-1), persistent=False)
         self._far = [is_far(each) for each in self.by_layer(self.source)]
         self._units: tuple[Tensor, list[Units]] | None = None
+        layer_of_moment = self.layer_of_channel.repeat_interleave(2)
+        self.register_buffer("layer_of_moment", layer_of_moment, persistent=False)
         for name, value in self._start().items():
             self.register_buffer(name, value)
 
@@ -148,7 +153,9 @@ class Realistic(BatchNormMethod):
         spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
         rules = self._rules(weights, share, spread_share)
         outputs = self.run_with(batch, rules)
-        self.remember(**self._noted(rules, weights, spread_weight), **self._seen(outputs, batch))
+        noted = self._noted(rules, weights, spread_weight)
+        memories = self._with_batch(rules, share)
+        self.remember(**noted, **self._seen(outputs, batch), memories=memories)
         return outputs
 
     def reset(self) -> None:
@@ -181,10 +188,8 @@ class Realistic(BatchNormMethod):
         images = weights.images  # (layer, memory)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
         doubtful = self._doubtful(images)
-        with_batch = torch.nn.functional.pad(share, (0, 1), value=1.0).unsqueeze(2)
         shares = zip(
-            with_batch.unbind(),
-            [self.steps] * len(self.layers),
+            torch.matmul(self.steps, mixing(share)).unbind(),
             numbers(spread_share),
             numbers(correction),
             table(doubtful),
@@ -204,7 +209,7 @@ class Realistic(BatchNormMethod):
 
     def _known(self) -> list[Known]:
         """What is known of each layer; views, not copies."""
-        memories = self.memories.split([2 * size for size in self.sizes], dim=1)
+        memories = self.memories[:-1].split([2 * size for size in self.sizes], dim=1)
         each = zip(self._units_by_layer(), memories, numbers(self.spread), strict=True)
         return [Known(*known) for known in each]
 
@@ -261,9 +266,21 @@ class Realistic(BatchNormMethod):
         return after | {
             "target_mean": target.mean,
             "target_variance": target.variance,
-            "memories": torch.cat([rule.memories for rule in rules], dim=1),
             "spread": together([rule.spread for rule in rules], like=self.spread),
         }
+
+    def _with_batch(self, rules: Sequence[RememberedStatistics], share: Tensor) -> Tensor:
+        """The memories with the batch in them; as before in layers that it did not come by."""
+        before = self.memories.split([2 * size for size in self.sizes], dim=1)
+        means = [
+            old[-1:] if rule.batch is None else rule.batch
+            for rule, old in zip(rules, before, strict=True)
+        ]
+        shares = with_whole_batch(share)  # (layer, memory + 1)
+        left_out = [place for place, rule in enumerate(rules) if rule.batch is None]
+        if left_out:
+            shares[left_out] = 0
+        return torch.lerp(self.memories, torch.cat(means, dim=1), shares[self.layer_of_moment].T)
 
     def _seen(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """The shares of the predicted classes with this batch's; nothing if there are no logits."""

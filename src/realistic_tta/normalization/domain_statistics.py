@@ -15,7 +15,7 @@ from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.domains import Domains, Recognised, recognise
-from realistic_tta.statistics.leaning import Number, numbers, together
+from realistic_tta.statistics.leaning import Number, number, together
 from realistic_tta.statistics.memories import Weights, add_images
 from realistic_tta.statistics.signature import has_signature, signatures
 
@@ -143,7 +143,7 @@ class DomainStatistics(RememberedStatistics):
         weight = self._weights(kinds)  # (domain,)
         used = kinds * (1 - weight)[:, None]
         of_source = 1 - (1 - weight) * (1 - stay * (1 - taken[0]))
-        self.source_weight = numbers(of_source[found.places].mean()[None])[0]
+        self.source_weight = number(of_source[found.places].mean())
         each = used[found.places]  # (image, 2 * channel)
         self.target = self.to_statistics(each.mean(dim=0))
         is_one = (found.places == found.places[0]).all() | (self.recognition.belief == 0)
@@ -161,7 +161,7 @@ class DomainStatistics(RememberedStatistics):
         before = self.recognition.without_replaced()
         seen = before.total[self.place][found.places]  # (image,)
         own = (moments - self.before.moments[found.places]).square().sum(dim=1)
-        recent = self.known.memories[min(1, len(self.known.memories) - 2)]
+        recent = self.known.memories[min(1, len(self.known.memories) - 1)]
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
         spread = self.before.spread.clamp_min(_LEAST_SPREAD * moments.shape[1])
         return (distances * (seen > 0)).sum(dim=1) / spread

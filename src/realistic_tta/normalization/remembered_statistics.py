@@ -24,7 +24,7 @@ from realistic_tta.statistics.image_moments import (
 from realistic_tta.statistics.leaning import (
     Number,
     lean,
-    numbers,
+    number,
     source_weight,
     square,
     table,
@@ -40,8 +40,7 @@ class Known(NamedTuple):
     """What is known of a layer before a batch.
 
     units: those of its source.
-    memories: moments averaged over the last images, (memory + 1, 2 * channel), the longest first;
-        the last row is room for the batch.
+    memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
     spread: squared distance of an image's moments from their mean, a number.
     """
 
@@ -53,8 +52,8 @@ class Known(NamedTuple):
 class Shares(NamedTuple):
     """What a batch weighs in a layer's averages, and how sure these are.
 
-    memories: share of the batch in each, and 1 for the batch itself, (memory + 1, 1).
-    steps: takes from each row the one before, (memory + 1, memory + 1).
+    steps: from memories and batch, one below the other, to the steps from the source to each
+        memory after the batch, and to the batch, (memory + 1, memory + 1).
     spread: the batch's share in it, a number.
     correction: n / (n - 1) for the n images that the spread is measured among.
     uncertainty: variance of each memory's mean, as a part of the spread.
@@ -62,7 +61,6 @@ class Shares(NamedTuple):
     least: what the source weighs at least; None to leave it out.
     """
 
-    memories: Tensor
     steps: Tensor
     spread: Number
     correction: Number
@@ -79,7 +77,8 @@ class RememberedStatistics(SharedRule):
     def __init__(self, known: Known, shares: Shares) -> None:
         self.known, self.shares = known, shares
         self.uses: list[tuple[Tensor, int]] = []
-        self.memories, self.spread = known.memories, known.spread
+        self.batch: Tensor | None = None  # mean moments that go into the memories, (1, 2 * channel)
+        self.spread = known.spread
         self.source_weight: Number | None = None
         self.target: ChannelStatistics | None = None
 
@@ -88,13 +87,14 @@ class RememberedStatistics(SharedRule):
         known, shares = self.known, self.shares
         if self.replicas is None:
             moments, weights = self._pool(inputs)  # (image, 2 * channel)
-            mean = _average(moments, weights)  # (2 * channel,)
+            mean = _average(moments, weights)  # (1, 2 * channel)
             within = _scatter(moments, mean, weights)
         else:
             mean, within = self._gather(inputs, self.replicas)
-        self.memories = torch.lerp(known.memories, self.batch_mean(mean), shares.memories)
-        steps = shares.steps @ self.memories  # from the source to each memory, to the batch
-        products = table(steps @ steps.T)  # (memory + 1, memory + 1)
+        self.batch = self.batch_mean(mean)
+        rows = torch.cat((known.memories, self.batch))  # (memory + 1, 2 * channel)
+        steps = torch.mm(shares.steps, rows)  # from the source to each memory, to the batch
+        products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
         return self.finish(steps, products[:-1])
@@ -103,9 +103,10 @@ class RememberedStatistics(SharedRule):
         """The estimate from the steps to each memory, with the source in it."""
         taken = self._lean(products)
         weight = self._source_weight(products, taken)
-        parts = together([*((1 - weight) * part for part in taken), 0.0], like=steps)
-        self.source_weight = 1 - (1 - weight) * taken[0]
-        self.target = self.to_statistics(parts @ steps)
+        kept = 1 - weight
+        parts = together([*[kept * part for part in taken], 0.0], like=steps)
+        self.source_weight = 1 - kept * taken[0]
+        self.target = self.to_statistics(torch.mv(steps.t(), parts))
         return self.target
 
     def moments(self, inputs: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class RememberedStatistics(SharedRule):
         return image_moments(inputs, self.known.units)
 
     def batch_mean(self, moments: Tensor) -> Tensor:
-        """What of the batch's mean moments goes into the memories, (2 * channel,)."""
+        """What of the batch's mean moments goes into the memories, (1, 2 * channel)."""
         return moments
 
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
@@ -152,7 +153,7 @@ class RememberedStatistics(SharedRule):
         self.of_all = pool(self.of_all, self.count, use, values) if self.count else use
         self.count += values
         mean, variance = self.of_all
-        return mean, numbers(variance.sum()[None])[0]
+        return mean[None], number(variance.sum())
 
 
 class TrustedStatistics(RememberedStatistics):
@@ -163,7 +164,7 @@ class TrustedStatistics(RememberedStatistics):
         moments = super().moments(inputs)
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
-        return torch.lerp(self.known.memories[-2], own, weights)
+        return torch.lerp(self.known.memories[-1], own, weights)
 
 
 class BatchVariances(RememberedStatistics):
@@ -182,16 +183,17 @@ class BatchVariances(RememberedStatistics):
 
 
 def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
-    """Over the images: (image, 2 * channel) to (2 * channel,)."""
+    """Over the images: (image, 2 * channel) to (1, 2 * channel)."""
     if weights is None:
-        return moments.sum(dim=0).div_(moments.shape[0])
-    return (weights * moments).sum(dim=0)
+        return moments.mean(dim=0, keepdim=True)
+    return (weights * moments).sum(dim=0, keepdim=True)
 
 
 def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> Number:
     """Mean squared distance of the images' moments from their mean, a number."""
     if moments.shape[0] == 1:
         return 0.0
+    apart = moments - mean
     if weights is not None:
-        return numbers((weights * (moments - mean).square_()).sum()[None])[0]
-    return numbers(torch.dist(moments, mean)[None])[0] ** 2 / moments.shape[0]
+        return number((weights * apart.square_()).sum())
+    return number(torch.linalg.vector_norm(apart)) ** 2 / moments.shape[0]

@@ -27,6 +27,7 @@ class Units(NamedTuple):
     The variance of a Gaussian's square is 2 variance ** 2, hence the root. All are (channel,):
     source: its statistics. deviation: its root. spread: sqrt(2) * variance.
     shift: what is subtracted from values first; None where the source's mean is small enough.
+    inverse_deviation, inverse_spread: 1 / deviation, 1 / spread.
     first, second, cross: of a sum's constant, of a square sum's, and of the sum in the second.
     """
 
@@ -34,6 +35,8 @@ class Units(NamedTuple):
     deviation: Tensor
     spread: Tensor
     shift: Tensor | None
+    inverse_deviation: Tensor
+    inverse_spread: Tensor
     first: Tensor
     second: Tensor
     cross: Tensor
@@ -49,6 +52,8 @@ class Units(NamedTuple):
             deviation,
             spread,
             source.mean if is_far else None,
+            1 / deviation,
+            1 / spread,
             -centre / deviation,
             (centre.square() - source.variance) / spread,
             -2 * centre / spread,
@@ -77,15 +82,16 @@ def image_moments(inputs: Tensor, units: Units) -> Tensor:
     if units.shift is not None:
         inputs = inputs - units.shift.view(-1, *(1 for _ in inputs.shape[2:]))
     if inputs.ndim == 2:
-        total, squares, each = inputs, inputs.square(), 1.0
+        total, squares, each = inputs, inputs * inputs, 1.0
     else:
         inner = tuple(range(2, inputs.ndim))
         total = inputs.sum(dim=inner)  # (image, channel)
-        squares = torch.linalg.vector_norm(inputs, dim=inner).square_()
-        each = total.numel() / inputs.numel()
-    first = torch.addcdiv(units.first, total, units.deviation, value=each)
+        norm = torch.linalg.vector_norm(inputs, dim=inner)
+        squares, each = norm * norm, total.numel() / inputs.numel()
+    # Few kinds of operations: between a network's layers each has to be fetched into the cache.
+    first = torch.addcmul(units.first, total, units.inverse_deviation, value=each)
     second = torch.addcmul(units.second, total, units.cross, value=each)
-    second.addcdiv_(squares, units.spread, value=each)
+    second.addcmul_(squares, units.inverse_spread, value=each)
     return torch.cat((first, second), dim=1)
 
 
@@ -112,8 +118,8 @@ def without_between(moments: Tensor) -> Tensor:
 
     For comparison: averages of it leave out how far the means of batches lie apart.
     """
-    first, second = moments.view(2, -1).unbind()
-    return torch.cat((first, torch.addcmul(second, first, first, value=-(2**-0.5))))
+    first, second = moments.chunk(2, dim=-1)
+    return torch.cat((first, torch.addcmul(second, first, first, value=-(2**-0.5))), dim=-1)
 
 
 def to_batch_variances(moments: Tensor, units: Units) -> ChannelStatistics:

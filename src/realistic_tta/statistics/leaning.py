@@ -27,6 +27,11 @@ def numbers(values: Tensor) -> list[Number]:
     return values.tolist() if _is_at_hand(values) else list(values.unbind())
 
 
+def number(value: Tensor) -> Number:
+    """The number of a tensor of no dimension: Python's, or itself."""
+    return value.item() if _is_at_hand(value) else value
+
+
 def table(values: Tensor) -> list[list[Number]]:
     """The same of a matrix, row by row."""
     if _is_at_hand(values):
@@ -81,10 +86,9 @@ def lean(products: Products, explained: Sequence[Number]) -> list[Number]:
     rest: list[Number] = []  # memory - estimate, as parts of the steps
     gap: Number = 0.0
     for place, tolerated in enumerate(explained):
-        row = products[place]
-        gap = gap + 2 * sum(part * row[step] for step, part in enumerate(rest)) + row[place]
+        gap = gap + _added(products[place], rest, 1.0)
         stay = share(tolerated, gap)
-        rest = [stay * part for part in (*rest, 1.0)]
+        rest = [*[stay * part for part in rest], stay]
         gap = gap * stay * stay
     return [1 - part for part in rest]
 
@@ -95,10 +99,21 @@ def square(products: Products, parts: Sequence[Number]) -> Number:
     >>> square([[1.0, 0.0], [0.0, 4.0]], [1.0, 0.5])
     2.0
     """
-    places = range(len(parts))
-    return sum(
-        parts[one] * sum(products[one][other] * parts[other] for other in places) for one in places
-    )
+    length: Number = 0.0
+    for place, part in enumerate(parts):
+        length = length + _added(products[place], parts[:place], part)
+    return length
+
+
+def _added(row: Sequence[Number], before: Sequence[Number], part: Number) -> Number:
+    """What a part of a step adds to the squared length of the parts of the steps before it.
+
+    row: the products of the step with these and with itself.
+    """
+    across: Number = 0.0
+    for other, product in zip(before, row):  # noqa: B905 - a row goes on after the step
+        across = across + other * product
+    return part * (2 * across + part * row[len(before)])
 
 
 def source_weight(distance: Number, least: float, tolerance: float) -> Number:

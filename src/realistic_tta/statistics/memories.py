@@ -71,6 +71,24 @@ def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[We
     return Weights(total, squares), added / total
 
 
+def with_whole_batch(share: Tensor) -> Tensor:
+    """The batch's shares in each memory and in itself, (..., memory + 1)."""
+    return torch.nn.functional.pad(share, (0, 1), value=1.0)
+
+
+def mixing(share: Tensor) -> Tensor:
+    """What takes memories and batch, one below the other, to what they are after the batch.
+
+    share: of the batch in each memory, (..., memory). A square matrix, (..., memory + 1, same).
+
+    >>> mixing(torch.tensor([0.25], device="cpu")).tolist()
+    [[0.75, 0.25], [0.0, 1.0]]
+    """
+    shares = with_whole_batch(share)
+    kept = torch.diag_embed(1 - shares)[..., :-1]
+    return torch.cat((kept, shares.unsqueeze(-1)), dim=-1)
+
+
 def uncertainty(images: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
     """Variance of each memory's mean, as a part of the images' spread: (..., memory).
 
