@@ -20,6 +20,7 @@ PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a ro
         "several_memories": "one memory",
         "lean_on_source": "no source",
         "class_balance": "no class balance",
+        "class_effects": "no class effects",
     }
 }
 BESIDE = ("source", "rectified_tema")  # rows to compare with

@@ -18,7 +18,6 @@ from realistic_tta.normalization.domain_statistics import (
     DomainMemory,
     DomainStatistics,
     Recognition,
-    in_full,
 )
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics, Shares
 from realistic_tta.statistics.domains import Domains, belief
@@ -27,7 +26,8 @@ from realistic_tta.statistics.signature import FEATURES
 
 from .batch import Batch
 from .checks import check_count
-from .realistic import SPREAD_START, Realistic, RealisticSettings
+from .realistic import SPREAD_START, Realistic
+from .realistic_settings import RealisticSettings
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,15 @@ class DomainsMethod(Realistic):
             **{f"kinds_{name}": value for name, value in kinds.items()},
         }
 
-    def _seen(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def seen_classes(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """Besides, the shares of the predicted classes in each kind."""
-        seen, recognition = super()._seen(outputs, batch), self.recognition
+        seen, recognition = super().seen_classes(outputs, batch), self.recognition
         assert recognition is not None
         if not seen or recognition.found is None:
             return seen
         classes = self.domain_classes.shape[1]
         answers = predicted(self._logits(outputs, classes), classes).to(self.domain_classes)
-        with in_full(answers):
-            means = recognition.members.T @ answers / recognition.counts.clamp_min(1)[:, None]
+        means = recognition.members.T @ answers / recognition.counts.clamp_min(1)[:, None]
         before = self.domain_classes * ~recognition.found.fresh[:, None]
         share = recognition.weighed.share[0][:, None]
         return seen | {"domain_classes": torch.lerp(before, means, share)}

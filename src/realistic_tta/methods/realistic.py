@@ -7,28 +7,26 @@ labels come in runs, and where nothing has shifted. docs/beyond.md says why each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, SettingError
 from realistic_tta.normalization.remembered_statistics import (
     BatchVariances,
     Known,
     RememberedStatistics,
     Shares,
     TrustedStatistics,
+    in_full,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.class_effects import Directions, Runs, directions
 from realistic_tta.statistics.image_moments import Units, is_far
 from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
     Weights,
     add_images,
-    class_counts,
-    class_shares,
     forgetting,
     mixing,
     steady,
@@ -38,64 +36,14 @@ from realistic_tta.statistics.memories import (
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod, reached
-from .checks import check_count, check_number, check_switch
-from .outputs import find_logits
+from .batch_norm_method import reached
+from .class_memory import ClassMemory
+from .realistic_settings import RealisticSettings
 
 SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
 
 
-@dataclass(frozen=True)
-class RealisticSettings:
-    """classes: how many the network tells apart. source_batch_size: of its training.
-
-    noise: how many times the expected noise counts as chance. tolerance: how far from the source
-    counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
-    source_share: what the source weighs at least.
-    The rest are the pieces, each of which can be left out:
-    total_variance: what images differ by counts, not only what batches hold.
-    warm_start: the plain mean at first, rather than an average that begins at the source.
-    several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
-    lean_on_source: the source counts, and all the more where noise explains the distance from it.
-    class_balance: a memory of few predicted classes is worth few images.
-    robust, which has to be asked for: an image far outside what the network was trained on counts
-    for next to nothing (statistics/trust.py).
-    """
-
-    classes: int | None = None
-    source_batch_size: int = 128
-    noise: float = 2.0  # these three: docs/beyond.md, on validation corruptions
-    tolerance: float = 0.0075
-    source_share: float = 0.5  # the paper's gamma, there the most that the source may weigh
-    total_variance: bool = True
-    warm_start: bool = True
-    several_memories: bool = True
-    lean_on_source: bool = True
-    class_balance: bool = True
-    robust: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("source_batch_size", self.source_batch_size)
-        if self.classes is not None:
-            check_count("classes", self.classes)
-        check_number("noise", self.noise, low=0)
-        check_number("tolerance", self.tolerance, low=0)
-        check_number("source_share", self.source_share, low=0, high=1)
-        check_switch("robust", self.robust)
-        if self.robust and not self.total_variance:
-            raise SettingError("robust=True needs total_variance=True: trust is had in moments")
-
-    @property
-    def scopes(self) -> tuple[float, ...]:
-        """How many images each memory reaches back, the longest first.
-
-        The middle one is where Eq. 5 has its optimum if momentum is not held to a grid.
-        """
-        multiples = (8.0, 1.0, 1 / 8) if self.several_memories else (1.0,)
-        return tuple(max(multiple * self.source_batch_size, 2.0) for multiple in multiples)
-
-
-class Realistic(BatchNormMethod):
+class Realistic(ClassMemory):
     """Statistics from memories of several lengths and the source, in one pass.
 
     Buffers besides those that every such method has:
@@ -104,8 +52,7 @@ class Realistic(BatchNormMethod):
     spread: squared distance of an image's moments from their mean, (layer,).
     weight, squares: of the images in each memory, (layer, memory).
     spread_weight: of the images that the spread was measured from, (layer,).
-    class_shares: of the predicted classes in each memory, (memory, class).
-    class_weight: of the images in them, (memory,).
+    class_...: what is remembered of the predicted classes (class_memory.py).
     """
 
     name = "realistic"
@@ -119,8 +66,6 @@ class Realistic(BatchNormMethod):
     weight: Tensor
     squares: Tensor
     spread_weight: Tensor
-    class_shares: Tensor
-    class_weight: Tensor
     rate: Tensor
     steps: Tensor
     layer_of_moment: Tensor
@@ -149,13 +94,18 @@ class Realistic(BatchNormMethod):
 
     def predict(self, batch: Batch) -> Any:
         """Weigh the batch's images; measure and predict in one pass; remember."""
-        weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
-        spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
-        rules = self._rules(weights, share, spread_share)
+        with in_full(self.rate):
+            weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
+            spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
+            known = self._known(self.find_runs(), batch)
+            rules = self._rules(known, weights, share, spread_share)
         outputs = self.run_with(batch, rules)
-        noted = self._noted(rules, weights, spread_weight)
-        memories = self._with_batch(rules, share)
-        self.remember(**noted, **self._seen(outputs, batch), memories=memories)
+        with in_full(self.rate):
+            noted = self._noted(rules, weights, spread_weight)
+            memories = self._with_batch(rules, share)
+            seen = self.seen_classes(outputs, batch)
+            learnt = self.learnt_effects(rules, memories, seen, outputs)
+        self.remember(**noted, **seen, **learnt, memories=memories)
         return outputs
 
     def reset(self) -> None:
@@ -175,12 +125,11 @@ class Realistic(BatchNormMethod):
             "weight": weights.total.repeat(layers, 1),
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
-            "class_shares": empty.new_zeros(len(scopes), self.settings.classes or 1),
-            "class_weight": empty.clone(),
+            **self.classes_at_first(),
         }
 
     def _rules(
-        self, weights: Weights, share: Tensor, spread_share: Tensor
+        self, known: Sequence[Known], weights: Weights, share: Tensor, spread_share: Tensor
     ) -> list[RememberedStatistics]:
         """One a layer."""
         settings = self.settings
@@ -196,8 +145,8 @@ class Realistic(BatchNormMethod):
             strict=True,
         )
         return [
-            self._rule(place, known, Shares(*each, tolerance=settings.tolerance, least=least))
-            for place, (known, each) in enumerate(zip(self._known(), shares, strict=True))
+            self._rule(place, layer, Shares(*each, tolerance=settings.tolerance, least=least))
+            for place, (layer, each) in enumerate(zip(known, shares, strict=True))
         ]
 
     def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:  # noqa: ARG002 - for methods/domains.py
@@ -207,10 +156,16 @@ class Realistic(BatchNormMethod):
         kind = RememberedStatistics if self.settings.total_variance else BatchVariances
         return kind(known, shares)
 
-    def _known(self) -> list[Known]:
-        """What is known of each layer; views, not copies."""
-        memories = self.memories[:-1].split([2 * size for size in self.sizes], dim=1)
-        each = zip(self._units_by_layer(), memories, numbers(self.spread), strict=True)
+    def _known(self, runs: Runs | None, batch: Batch) -> list[Known]:
+        """What is known of each layer; without effects of classes where labels come in runs."""
+        sizes = [2 * size for size in self.sizes]
+        memories = self.memories[:-1]
+        classes: Sequence[Directions | None] = [None] * len(sizes)
+        if runs is not None:
+            memories = memories - runs.apart @ runs.effects
+            classes = directions(runs, self.spread, sizes, batch.size)
+        spread = numbers(self.spread)
+        each = zip(self._units_by_layer(), memories.split(sizes, 1), spread, classes, strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:
@@ -281,33 +236,6 @@ class Realistic(BatchNormMethod):
         if left_out:
             shares[left_out] = 0
         return torch.lerp(self.memories, torch.cat(means, dim=1), shares[self.layer_of_moment].T)
-
-    def _seen(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """The shares of the predicted classes with this batch's; nothing if there are no logits."""
-        shares = self._predicted(outputs, batch) if self.settings.class_balance else None
-        if shares is None:
-            return {}
-        before = Weights(self.class_weight, self.class_weight)
-        weights, share = add_images(before, self.rate, batch.size)
-        after = torch.lerp(self.class_shares, shares.to(self.class_shares), share[:, None])
-        return {"class_shares": after, "class_weight": weights.total}
-
-    def _predicted(self, outputs: Any, batch: Batch) -> Tensor | None:
-        """Shares of the predicted classes, (class,); None for a network that returns no logits."""
-        classes = self.class_shares.shape[1]
-        logits = self._logits(outputs, classes)
-        if self.replicas is None:
-            return class_shares(logits, classes) if logits.shape[0] == batch.size else None
-        counts = self.replicas.add(class_counts(logits, classes)).to(self.class_shares)
-        return counts / batch.size if counts.sum() == batch.size else None
-
-    def _logits(self, outputs: Any, classes: int) -> Tensor:
-        """(image, class); of no image for a network that returns none."""
-        try:
-            logits = find_logits(outputs)
-        except NetworkError:
-            logits = self.class_shares[:0]
-        return logits if logits.shape[1] == classes else self.class_shares[:0]
 
 
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

@@ -47,11 +47,6 @@ class Weighed(NamedTuple):
     uncertainty: Tensor
 
 
-def in_full(like: Tensor) -> torch.autocast:
-    """Without autocast: a covariance in half precision is none."""
-    return torch.autocast(like.device.type, enabled=False)
-
-
 class Recognition:
     """The kinds of one batch's images, which its first layer finds and all of them use.
 
@@ -121,13 +116,12 @@ class DomainStatistics(RememberedStatistics):
         self.told_kinds = False  # whether the memory has this batch's images
         self.foretold = memory.moments.new_zeros(2)  # distances from what was foretold
 
-    def statistics(self, inputs: Tensor) -> ChannelStatistics:
+    def estimate(self, inputs: Tensor) -> ChannelStatistics:
         """Of each image, (image, channel); of all, (channel,), where they are of one kind."""
         recognition = self.recognition
-        with in_full(inputs):
-            if self.place == 0 and recognition.found is None and has_signature(inputs):
-                recognition.look(self, inputs)
-            return super().statistics(inputs)
+        if self.place == 0 and recognition.found is None and has_signature(inputs):
+            recognition.look(self, inputs)
+        return super().estimate(inputs)
 
     def finish(self, steps: Tensor, products: list[list[Number]]) -> ChannelStatistics:
         """From the estimate of all images to that of each kind, with the source in it."""

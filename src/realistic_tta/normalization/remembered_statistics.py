@@ -8,12 +8,14 @@ source is at 0 and distances of all channels can be added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, pool
+from realistic_tta.statistics.class_effects import Directions, without_class
 from realistic_tta.statistics.image_moments import (
     Units,
     image_moments,
@@ -36,17 +38,28 @@ from .replicas import Replicas
 from .statistics_rules import SharedRule
 
 
+def in_full(like: Tensor) -> AbstractContextManager[Any]:
+    """Without autocast: memories in half precision are not told from each other."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
+
+
+_AS_IT_IS = nullcontext()
+
+
 class Known(NamedTuple):
     """What is known of a layer before a batch.
 
     units: those of its source.
     memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
     spread: squared distance of an image's moments from their mean, a number.
+    classes: in which directions they differ, where labels come in runs.
     """
 
     units: Units
     memories: Tensor
     spread: Number
+    classes: Directions | None = None
 
 
 class Shares(NamedTuple):
@@ -84,6 +97,11 @@ class RememberedStatistics(SharedRule):
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
+        with in_full(inputs):
+            return self.estimate(inputs)
+
+    def estimate(self, inputs: Tensor) -> ChannelStatistics:
+        """The same, once precision is seen to."""
         known, shares = self.known, self.shares
         if self.replicas is None:
             moments, weights = self._pool(inputs)  # (image, 2 * channel)
@@ -91,8 +109,10 @@ class RememberedStatistics(SharedRule):
             within = _scatter(moments, mean, weights)
         else:
             mean, within = self._gather(inputs, self.replicas)
-        self.batch = self.batch_mean(mean)
-        rows = torch.cat((known.memories, self.batch))  # (memory + 1, 2 * channel)
+        self.batch = batch = self.batch_mean(mean)
+        if known.classes is not None:
+            batch = without_class(batch, known.memories[:2][-1:], known.classes)
+        rows = torch.cat((known.memories, batch))  # (memory + 1, 2 * channel)
         steps = torch.mm(shares.steps, rows)  # from the source to each memory, to the batch
         products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
@@ -112,6 +132,13 @@ class RememberedStatistics(SharedRule):
     def moments(self, inputs: Tensor) -> Tensor:
         """What each image counts with, (image, 2 * channel)."""
         return image_moments(inputs, self.known.units)
+
+    def image_moments(self, images: int, otherwise: Tensor) -> Tensor:
+        """Of each image, over all uses of the layer, (image, 2 * channel), if it had so many."""
+        uses = [moments for moments, _ in self.uses]
+        if not uses or any(len(moments) != images for moments in uses):
+            return otherwise.expand(images, -1)
+        return uses[0] if len(uses) == 1 else torch.stack(uses).mean(dim=0)
 
     def batch_mean(self, moments: Tensor) -> Tensor:
         """What of the batch's mean moments goes into the memories, (1, 2 * channel)."""
@@ -180,6 +207,20 @@ class BatchVariances(RememberedStatistics):
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
         """The second is the variance already."""
         return to_batch_variances(moments, self.known.units)
+
+
+def moments_by_image(
+    rules: Sequence[RememberedStatistics], images: int, otherwise: Tensor
+) -> Tensor:
+    """Each image's moments in every layer, (image, all moments).
+
+    otherwise: (all moments,), for layers that had something else than these images, or nothing.
+    """
+    missing = otherwise.split([rule.known.memories.shape[1] for rule in rules])
+    return torch.cat(
+        [rule.image_moments(images, instead) for rule, instead in zip(rules, missing, strict=True)],
+        dim=1,
+    )
 
 
 def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
