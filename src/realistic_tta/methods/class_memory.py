@@ -80,11 +80,19 @@ class ClassMemory(BatchNormMethod):
             "class_runs": effects.runs,
         }
 
+    def may_be_in_runs(self) -> Tensor:
+        """How far labels have to be taken for runs, 0 to 1, (); 1 while nothing is known of them.
+
+        It takes a training batch of images to know that they are not.
+        """
+        unknown = 1 + self.class_weight[:2][-1] * torch.expm1(self.rate[:2][-1])
+        return torch.maximum(2 * in_runs(self.class_runs), unknown).clamp(0, 1)
+
     def find_runs(self) -> Runs | None:
         """What classes have added to the memories; None where labels do not come in runs."""
-        if not self.settings.learns_effects or self.replicas is not None:
+        if not self.settings.learns_effects:
             return None
-        certainty = number(in_runs(self.class_runs))
+        certainty = number(in_runs(self.class_runs))  # nothing is known of effects at first
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
         return find_runs(self.effects, self.class_shares, last=-1)
@@ -97,10 +105,13 @@ class ClassMemory(BatchNormMethod):
         before = Weights(self.class_weight, self.class_squares)
         weights, share = add_images(before, self.rate, batch.size)
         after = torch.lerp(self.class_shares, shares.to(self.class_shares), share[:, None])
+        apart, chance = class_concentration(after)[-1], 1 / weights.images[-1]
+        kept = torch.exp(self.rate[:2][-1] * batch.size)
         return {
             "class_shares": after,
             "class_weight": weights.total,
             "class_squares": weights.squares,
+            "class_runs": watch(self.class_runs, apart, chance, kept),
         }
 
     def learnt_effects(
@@ -111,7 +122,7 @@ class ClassMemory(BatchNormMethod):
         outputs: Any,
     ) -> dict[str, Tensor]:
         """What classes add to the moments, with this batch; as before if there are no logits."""
-        if not self.settings.learns_effects or self.replicas is not None or not seen:
+        if not self.settings.learns_effects or not seen:
             return {}
         shares = seen["class_shares"]
         logits = self._logits(outputs, shares.shape[1])
@@ -120,15 +131,11 @@ class ClassMemory(BatchNormMethod):
         centre = memories[middle] - runs.apart[middle] @ runs.effects
         answers = to_groups(predicted(logits, shares.shape[1]).to(centre), len(self.class_images))
         moments = moments_by_image(rules, len(answers), centre)
-        after = learn(self.effects, answers.T @ moments, answers.sum(dim=0), centre)
-        weights = Weights(seen["class_weight"], seen["class_squares"])
-        apart, chance = class_concentration(shares)[-1], 1 / weights.images[-1]
-        kept = torch.exp(self.rate[middle] * len(answers))
-        return {
-            "class_moments": after.moments,
-            "class_images": after.images,
-            "class_runs": watch(after.runs, apart, chance, kept),
-        }
+        sums = torch.cat((answers.T @ moments, answers.sum(dim=0)[:, None]), dim=1)
+        if self.replicas is not None:
+            sums = self.replicas.add(sums)
+        after = learn(self.effects, sums[:, :-1], sums[:, -1], centre)
+        return {"class_moments": after.moments, "class_images": after.images}
 
     def _predicted(self, outputs: Any, batch: Batch) -> Tensor | None:
         """Shares of the predicted classes, (class,); None for a network that returns no logits."""

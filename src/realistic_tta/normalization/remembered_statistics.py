@@ -41,7 +41,9 @@ from .statistics_rules import SharedRule
 def in_full(like: Tensor) -> AbstractContextManager[Any]:
     """Without autocast: memories in half precision are not told from each other."""
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return _AS_IT_IS
 
 
 _AS_IT_IS = nullcontext()
@@ -176,7 +178,9 @@ class RememberedStatistics(SharedRule):
         """Mean and scatter of all ranks' images, of every use so far; each weighs its positions."""
         like = self.known.memories
         moments = self.moments(inputs) if len(inputs) else like.new_empty(0, like.shape[1])
-        use, values = replicas.measure(moments, correction=0, each=inputs.shape[2:].numel())
+        positions = inputs.shape[2:].numel()
+        self.uses.append((moments, positions))
+        use, values = replicas.measure(moments, correction=0, each=positions)
         self.of_all = pool(self.of_all, self.count, use, values) if self.count else use
         self.count += values
         mean, variance = self.of_all
