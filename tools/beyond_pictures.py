@@ -3,13 +3,14 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_classes.png and, for domains, beyond_domains.png, as docs/beyond.md shows them. All but the
-fourth look at the first BatchNorm layer, whose inputs are the same whatever the layers do. The
-fourth is the error on the corruptions that settings were chosen on.
+beyond_classes.png, beyond_effects.png and, for domains, beyond_domains.png, as docs/beyond.md shows
+them. All but source and effects look at the first BatchNorm layer, whose inputs are the same
+whatever the layers do. Those two are errors on the corruptions that settings were chosen on.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,32 @@ def classes() -> Figure:
 
 
 @in_style
+def effects() -> Figure:
+    """The error by how long ago the corruption began, 200 images of each in turns."""
+    parts = [shifted(name, 2000) for name in VALIDATION]
+    figure, axes = panel(
+        "Labels in runs of 20, batch size 16", "images since the corruption began", "error (%)"
+    )
+    for in_order, learnt, colour, label in (
+        (True, False, "#999999", "sorted, without effects of classes"),
+        (True, True, OURS, "sorted"),
+        (False, True, THEIRS, "random order"),
+    ):
+        network, wrong = adapted(class_effects=learnt), []
+        generator = torch.Generator().manual_seed(0)  # every time another order, of classes too
+        for start, (images, labels) in itertools.product(range(0, 2000, 200), parts):
+            few = start + torch.randperm(200, generator=generator)
+            if in_order:
+                few = few[torch.randperm(10, generator=generator)[labels[few]].argsort()]
+            wrong += [network(images[some]).argmax(1) != labels[some] for some in few.split(16)]
+        by_age = torch.cat(wrong).float().view(-1, 10, 20).mean(dim=(0, 2))
+        axes.plot(range(10, 200, 20), 100 * by_age, color=colour, marker=".", label=label)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return figure
+
+
+@in_style
 def domains() -> Figure:
     """Where signatures lie, in the two directions in which the kinds' means differ most."""
     told = [first_signatures(shifted(name, 200)[0]) for name in VALIDATION]
@@ -248,6 +275,7 @@ PICTURES = {
     "memories": memories,
     "source": source,
     "classes": classes,
+    "effects": effects,
     "domains": domains,
 }
 

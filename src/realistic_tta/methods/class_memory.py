@@ -80,19 +80,11 @@ class ClassMemory(BatchNormMethod):
             "class_runs": effects.runs,
         }
 
-    def may_be_in_runs(self) -> Tensor:
-        """How far labels have to be taken for runs, 0 to 1, (); 1 while nothing is known of them.
-
-        It takes a training batch of images to know that they are not.
-        """
-        unknown = 1 + self.class_weight[:2][-1] * torch.expm1(self.rate[:2][-1])
-        return torch.maximum(2 * in_runs(self.class_runs), unknown).clamp(0, 1)
-
     def find_runs(self) -> Runs | None:
         """What classes have added to the memories; None where labels do not come in runs."""
         if not self.settings.learns_effects:
             return None
-        certainty = number(in_runs(self.class_runs))  # nothing is known of effects at first
+        certainty = number(in_runs(self.class_runs))
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
         return find_runs(self.effects, self.class_shares, last=-1)

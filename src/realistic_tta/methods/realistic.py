@@ -181,15 +181,13 @@ class Realistic(ClassMemory):
     def _doubtful(self, images: Tensor) -> Tensor:
         """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
-        Noise counts half where labels are known not to come in runs.
         Not what a batch of the training had by chance: the network has been trained with that.
         Classes are those of the predictions before this batch. images: (layer, memory).
         """
         found = 1 / images
         if self.settings.class_balance:
             found = uncertainty(images, self.class_shares, self.class_weight)
-        noise = self.settings.noise * (1 + self.may_be_in_runs()) / 2
-        return (noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
+        return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
 
     def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""

@@ -13,8 +13,7 @@ from .checks import check_count, check_number, check_switch
 class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
-    noise: how many times the expected noise counts as chance; half as often where labels are known
-    not to come in runs. tolerance: how far from the source
+    noise: how many times the expected noise counts as chance. tolerance: how far from the source
     counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
