@@ -119,6 +119,13 @@ def test_effects_are_the_mean_of_each_classes_images_about_the_centre() -> None:
     assert effects.images.tolist() == [(answers == each).sum().item() for each in range(4)]
 
 
+def test_a_wild_image_moves_an_effect_by_no_more_than_ten() -> None:
+    before = known(torch.zeros(2, 3, dtype=torch.float64), images=99.0)
+    told = torch.tensor([1.0, 0.0]).double()
+    after = learn(before, torch.outer(told, torch.full((3,), 1e9).double()), told, random(3))
+    assert after.moments.abs().max() == 10 / 100
+
+
 def test_a_class_that_is_not_there_keeps_its_effect() -> None:
     before = known(random(3, 5), images=2.0)
     told = torch.tensor([0.0, 4.0, 0.0]).double()

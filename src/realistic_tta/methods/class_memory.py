@@ -80,14 +80,14 @@ class ClassMemory(BatchNormMethod):
             "class_runs": effects.runs,
         }
 
-    def find_runs(self) -> Runs | None:
-        """What classes have added to the memories; None where labels do not come in runs."""
+    def find_runs(self, shares: Tensor) -> Runs | None:
+        """What classes with these shares have added to the memories; None if not in runs."""
         if not self.settings.learns_effects:
             return None
         certainty = number(in_runs(self.class_runs))
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
-        return find_runs(self.effects, self.class_shares, last=-1)
+        return find_runs(self.effects, shares, last=-1)
 
     def seen_classes(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """The shares of the predicted classes with this batch's; nothing if there are no logits."""
@@ -118,9 +118,10 @@ class ClassMemory(BatchNormMethod):
             return {}
         shares = seen["class_shares"]
         logits = self._logits(outputs, shares.shape[1])
-        runs = find_runs(self.effects, shares, last=-1)
-        middle = min(1, len(shares) - 1)
-        centre = memories[middle] - runs.apart[middle] @ runs.effects
+        runs, middle = self.find_runs(shares), min(1, len(shares) - 1)
+        centre = memories[middle]
+        if runs is not None:
+            centre = centre - runs.apart[middle] @ runs.effects
         answers = to_groups(predicted(logits, shares.shape[1]).to(centre), len(self.class_images))
         moments = moments_by_image(rules, len(answers), centre)
         sums = torch.cat((answers.T @ moments, answers.sum(dim=0)[:, None]), dim=1)

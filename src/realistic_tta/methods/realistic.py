@@ -97,7 +97,7 @@ class Realistic(ClassMemory):
         with in_full(self.rate):
             weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
             spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
-            known = self._known(self.find_runs(), batch)
+            known = self._known(self.find_runs(self.class_shares), batch)
             rules = self._rules(known, weights, share, spread_share)
         outputs = self.run_with(batch, rules)
         with in_full(self.rate):

@@ -20,6 +20,7 @@ from torch import Tensor
 MOST_GROUPS = 128  # neighbouring classes share an effect where there are more
 _DOUBT = 8.0  # images of a class after which half of its effect is believed
 _REACH = 400.0  # images of a class that its effect is averaged over
+_MOST = 10.0  # that a class may add to a moment: one wild image must not be remembered for long
 _MARGIN = 1.5  # times chance: no more is no sign of runs
 _LEAST = 1e-9
 
@@ -153,6 +154,6 @@ def learn(known: Effects, moments: Tensor, answers: Tensor, centre: Tensor) -> E
     """
     images = known.images + answers
     share = answers / images.clamp_min(1)
-    found = moments / answers.clamp_min(1)[:, None] - centre
+    found = (moments / answers.clamp_min(1)[:, None] - centre).clamp(-_MOST, _MOST)
     after = torch.lerp(known.moments, found, share[:, None])
     return known._replace(moments=after, images=images.clamp_max(_REACH))
