@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from report.made_up import made_up, write_trace
 from realistic_tta import traces
 from realistic_tta.cli import main
 from realistic_tta.errors import ResultsError
+from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.report.headline import headline
 from realistic_tta.report.page import page
 from realistic_tta.report.page_data import command, embedded, page_data
@@ -235,3 +237,13 @@ def test_the_command_filters_and_says_where_the_page_is(
     assert "no record fits" in capsys.readouterr().err
     assert main(["report", "--dir", str(tmp_path / "nowhere"), "--out", str(out)]) == 1
     assert "no results" in capsys.readouterr().err
+
+
+def test_every_methods_marker_can_be_drawn_beside_its_name() -> None:
+    """As realistic's once could not: its name stood in the legend without a sign."""
+    folder = files("realistic_tta.report")
+    states = folder.joinpath("page_state.js").read_text()
+    looks = re.findall(r'\n  (\w+): \["#\w+", "#\w+", "([\w-]+)"', states)
+    drawn = re.findall(r'"?([\w-]+)"?: "M', folder.joinpath("page.js").read_text())
+    assert {name for name, _ in looks} == set(METHODS)
+    assert {marker for _, marker in looks} <= set(drawn)

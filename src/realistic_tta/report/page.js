@@ -11,7 +11,8 @@ function swatch(method) {
     x: "M3 5L5 3L8 6L11 3L13 5L10 8L13 11L11 13L8 10L5 13L3 11L6 8Z",
     star: "M8 2L9.8 6.2L14 6.5L10.8 9.3L11.8 13.5L8 11.2L4.2 13.5L5.2 9.3L2 6.5L6.2 6.2Z",
     hexagon: "M8 2.5L13 5.2V10.8L8 13.5L3 10.8V5.2Z", pentagon: "M8 2.5L13.5 6.5L11.4 13H4.6L2.5 6.5Z",
-    hourglass: "M4 3H12L8 8L12 13H4L8 8Z",
+    hourglass: "M4 3H12L8 8L12 13H4L8 8Z", "diamond-tall": "M8 1.5L12 8L8 14.5L4 8Z",
+    hexagon2: "M2.5 8L5.2 3H10.8L13.5 8L10.8 13H5.2Z",
   };
   const open = marker.endsWith("-open");
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
