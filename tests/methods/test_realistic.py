@@ -205,6 +205,18 @@ def test_labels_in_runs_stray_less_once_effects_of_classes_are_known() -> None:
     )
 
 
+def test_what_is_wrongly_put_down_to_a_class_leaves_half_of_the_sources_variance() -> None:
+    adapted = adapt(Says(), "realistic", source_batch_size=32)
+    batches = shifted_by_class([label for label in (0, 7) for _ in range(16)]).split(8)
+    for batch in batches:
+        adapted(batch)
+    adapted.get_buffer("class_moments")[7, 3:] = 9.0  # second moments
+    adapted.get_buffer("class_images").fill_(400)
+    adapted(batches[-1])
+    variance, source = adapted.get_buffer("target_variance"), adapted.get_buffer("source_variance")
+    torch.testing.assert_close(variance, source / 2)
+
+
 def test_labels_that_are_mixed_are_the_same_with_class_effects() -> None:
     labels = list(range(10)) * 32
     assert strayed_with_class_effects(labels, effects=True) == strayed_with_class_effects(

@@ -147,8 +147,16 @@ class RememberedStatistics(SharedRule):
         return moments
 
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
-        """What the moments in the memories stand for."""
-        return to_statistics(moments, self.known.units)
+        """What the moments in the memories stand for.
+
+        With so much of the source in it a mixture has so much of its variance. Only what is wrongly
+        put down to a class could leave less, and a variance near 0 would blow a channel up.
+        """
+        found = to_statistics(moments, self.known.units)
+        if self.known.classes is None:
+            return found
+        least = self.known.units.source.variance * (self.shares.least or 0.0)
+        return ChannelStatistics(found.mean, torch.maximum(found.variance, least))
 
     def _lean(self, products: list[list[Number]]) -> list[Number]:
         """How much of each step the estimate takes."""
