@@ -10,8 +10,8 @@ from realistic_tta.statistics.memories import (
     Weights,
     add_images,
     class_concentration,
-    class_shares,
     forgetting,
+    predicted,
     steady,
     uncertainty,
 )
@@ -144,4 +144,4 @@ def test_at_the_start_one_class_is_hardly_more_than_one_image() -> None:
 
 def test_shares_of_predictions_are_counted() -> None:
     logits = torch.tensor([[0.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 9.0, 1.0]])
-    assert class_shares(logits, 3).tolist() == [0.25, 0.75, 0.0]
+    assert predicted(logits, 3).float().mean(dim=0).tolist() == [0.25, 0.75, 0.0]

@@ -31,8 +31,6 @@ from realistic_tta.statistics.memories import (
     Weights,
     add_images,
     class_concentration,
-    class_counts,
-    class_shares,
     predicted,
 )
 
@@ -80,27 +78,42 @@ class ClassMemory(BatchNormMethod):
             "class_runs": effects.runs,
         }
 
-    def find_runs(self, shares: Tensor) -> Runs | None:
-        """What classes with these shares have added to the memories; None if not in runs."""
+    def find_runs(self) -> Runs | None:
+        """What classes have added to the memories; None where labels do not come in runs."""
         if not self.settings.learns_effects:
             return None
         certainty = number(in_runs(self.class_runs))
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
-        return find_runs(self.effects, shares, last=-1)
+        return find_runs(self.effects, self.class_shares, last=-1)
 
-    def seen_classes(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
-        """The shares of the predicted classes with this batch's; nothing if there are no logits."""
-        shares = self._predicted(outputs, batch) if self.settings.class_balance else None
-        if shares is None:
+    def answers(self, outputs: Any) -> Tensor:
+        """1 where a class is the one predicted, (image, class); no row if there are no logits."""
+        classes = self.class_shares.shape[1]
+        try:
+            logits = find_logits(outputs)
+        except NetworkError:
+            logits = self.class_shares[:0]
+        logits = logits if logits.shape[1] == classes else self.class_shares[:0]
+        return predicted(logits, classes).to(self.class_shares)
+
+    def seen_classes(self, answers: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """The shares of the predicted classes with this batch's; nothing without answers."""
+        if not self.settings.class_balance:
+            return {}
+        counts, complete = answers.sum(dim=0), len(answers) == batch.size
+        if self.replicas is not None:
+            counts = self.replicas.add(counts)
+            complete = bool(counts.sum() == batch.size)
+        if not complete:
             return {}
         before = Weights(self.class_weight, self.class_squares)
         weights, share = add_images(before, self.rate, batch.size)
-        after = torch.lerp(self.class_shares, shares.to(self.class_shares), share[:, None])
-        apart, chance = class_concentration(after)[-1], 1 / weights.images[-1]
+        shares = torch.lerp(self.class_shares, counts / batch.size, share[:, None])
+        apart, chance = class_concentration(shares)[-1], 1 / weights.images[-1]
         kept = torch.exp(self.rate[:2][-1] * batch.size)
         return {
-            "class_shares": after,
+            "class_shares": shares,
             "class_weight": weights.total,
             "class_squares": weights.squares,
             "class_runs": watch(self.class_runs, apart, chance, kept),
@@ -110,39 +123,22 @@ class ClassMemory(BatchNormMethod):
         self,
         rules: Sequence[RememberedStatistics],
         memories: Tensor,
-        seen: dict[str, Tensor],
-        outputs: Any,
+        answers: Tensor,
+        shares: Tensor | None,
     ) -> dict[str, Tensor]:
-        """What classes add to the moments, with this batch; as before if there are no logits."""
-        if not self.settings.learns_effects or not seen:
-            return {}
-        shares = seen["class_shares"]
-        logits = self._logits(outputs, shares.shape[1])
-        runs, middle = self.find_runs(shares), min(1, len(shares) - 1)
+        """What classes add to the moments, with this batch.
+
+        memories: with this batch. shares: of the classes in them, where labels come in runs.
+        """
+        middle = min(1, len(self.class_shares) - 1)
         centre = memories[middle]
-        if runs is not None:
+        if shares is not None:
+            runs = find_runs(self.effects, shares, last=-1)
             centre = centre - runs.apart[middle] @ runs.effects
-        answers = to_groups(predicted(logits, shares.shape[1]).to(centre), len(self.class_images))
-        moments = moments_by_image(rules, len(answers), centre)
-        sums = torch.cat((answers.T @ moments, answers.sum(dim=0)[:, None]), dim=1)
+        answers = to_groups(answers, len(self.class_images))
+        sums = answers.T @ moments_by_image(rules, len(answers), centre)
+        images = answers.sum(dim=0)
         if self.replicas is not None:
-            sums = self.replicas.add(sums)
-        after = learn(self.effects, sums[:, :-1], sums[:, -1], centre)
+            sums, images = self.replicas.add(sums), self.replicas.add(images)
+        after = learn(self.effects, sums, images, centre)
         return {"class_moments": after.moments, "class_images": after.images}
-
-    def _predicted(self, outputs: Any, batch: Batch) -> Tensor | None:
-        """Shares of the predicted classes, (class,); None for a network that returns no logits."""
-        classes = self.class_shares.shape[1]
-        logits = self._logits(outputs, classes)
-        if self.replicas is None:
-            return class_shares(logits, classes) if logits.shape[0] == batch.size else None
-        counts = self.replicas.add(class_counts(logits, classes)).to(self.class_shares)
-        return counts / batch.size if counts.sum() == batch.size else None
-
-    def _logits(self, outputs: Any, classes: int) -> Tensor:
-        """(image, class); of no image for a network that returns none."""
-        try:
-            logits = find_logits(outputs)
-        except NetworkError:
-            logits = self.class_shares[:0]
-        return logits if logits.shape[1] == classes else self.class_shares[:0]

@@ -21,7 +21,7 @@ from realistic_tta.normalization.domain_statistics import (
 )
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics, Shares
 from realistic_tta.statistics.domains import Domains, belief
-from realistic_tta.statistics.memories import Weights, class_concentration, predicted
+from realistic_tta.statistics.memories import Weights, class_concentration
 from realistic_tta.statistics.signature import FEATURES
 
 from .batch import Batch
@@ -149,14 +149,12 @@ class DomainsMethod(Realistic):
             **{f"kinds_{name}": value for name, value in kinds.items()},
         }
 
-    def seen_classes(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    def seen_classes(self, answers: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Besides, the shares of the predicted classes in each kind."""
-        seen, recognition = super().seen_classes(outputs, batch), self.recognition
+        seen, recognition = super().seen_classes(answers, batch), self.recognition
         assert recognition is not None
         if not seen or recognition.found is None:
             return seen
-        classes = self.domain_classes.shape[1]
-        answers = predicted(self._logits(outputs, classes), classes).to(self.domain_classes)
         means = recognition.members.T @ answers / recognition.counts.clamp_min(1)[:, None]
         before = self.domain_classes * ~recognition.found.fresh[:, None]
         share = recognition.weighed.share[0][:, None]

@@ -19,6 +19,7 @@ from realistic_tta.normalization.remembered_statistics import (
     Shares,
     TrustedStatistics,
     in_full,
+    is_cast,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.class_effects import Directions, Runs, directions
@@ -97,15 +98,21 @@ class Realistic(ClassMemory):
         with in_full(self.rate):
             weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
             spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
-            known = self._known(self.find_runs(self.class_shares), batch)
-            rules = self._rules(known, weights, share, spread_share)
+            runs = self.find_runs()
+            rules = self._rules(self._known(runs, batch), weights, share, spread_share)
+        if is_cast(self.rate):
+            for rule in rules:
+                rule.cast = True
         outputs = self.run_with(batch, rules)
         with in_full(self.rate):
             noted = self._noted(rules, weights, spread_weight)
             memories = self._with_batch(rules, share)
-            seen = self.seen_classes(outputs, batch)
-            learnt = self.learnt_effects(rules, memories, seen, outputs)
-        self.remember(**noted, **seen, **learnt, memories=memories)
+            answers = self.answers(outputs)
+            seen = self.seen_classes(answers, batch)
+            if seen and self.settings.learns_effects:
+                shares = None if runs is None else seen["class_shares"]
+                noted |= self.learnt_effects(rules, memories, answers, shares)
+        self.remember(**noted, **seen, memories=memories)
         return outputs
 
     def reset(self) -> None:

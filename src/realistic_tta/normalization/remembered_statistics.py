@@ -38,15 +38,15 @@ from .replicas import Replicas
 from .statistics_rules import SharedRule
 
 
-def in_full(like: Tensor) -> AbstractContextManager[Any]:
-    """Without autocast: memories in half precision are not told from each other."""
+def is_cast(like: Tensor) -> bool:
+    """Whether autocast is on: memories in half precision are not told from each other."""
     kind = like.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return _AS_IT_IS
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
-_AS_IT_IS = nullcontext()
+def in_full(like: Tensor) -> AbstractContextManager[Any]:
+    """Without autocast."""
+    return torch.autocast(like.device.type, enabled=False) if is_cast(like) else nullcontext()
 
 
 class Known(NamedTuple):
@@ -87,6 +87,7 @@ class Shares(NamedTuple):
 class RememberedStatistics(SharedRule):
     """Leans on the source, then on each memory, as far as chance explains how they differ."""
 
+    cast = False  # whether autocast is on in the pass
     of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
     def __init__(self, known: Known, shares: Shares) -> None:
@@ -99,6 +100,8 @@ class RememberedStatistics(SharedRule):
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
+        if not self.cast:
+            return self.estimate(inputs)
         with in_full(inputs):
             return self.estimate(inputs)
 

@@ -148,16 +148,6 @@ def class_concentration(shares: Tensor) -> Tensor:
 _LEAST = 1e-6  # of what is left where one class is all there is
 
 
-def class_shares(logits: Tensor, classes: int) -> Tensor:
-    """The share of each class among a batch's predictions, (class,)."""
-    return predicted(logits, classes).float().mean(dim=0)
-
-
-def class_counts(logits: Tensor, classes: int) -> Tensor:
-    """How many of a batch's predictions go to each class, (class,); the batch may be empty."""
-    return predicted(logits, classes).sum(dim=0)
-
-
 def predicted(logits: Tensor, classes: int) -> Tensor:
     """Whether a class is the one predicted, (image, class)."""
     names = torch.arange(classes, device=logits.device)
