@@ -85,7 +85,7 @@ class ClassMemory(BatchNormMethod):
         certainty = number(in_runs(self.class_runs))
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
-        return find_runs(self.effects, self.class_shares, last=-1)
+        return find_runs(self.effects, self.class_shares)
 
     def answers(self, outputs: Any) -> Tensor:
         """1 where a class is the one predicted, (image, class); no row if there are no logits."""
@@ -133,12 +133,13 @@ class ClassMemory(BatchNormMethod):
         middle = min(1, len(self.class_shares) - 1)
         centre = memories[middle]
         if shares is not None:
-            runs = find_runs(self.effects, shares, last=-1)
+            runs = find_runs(self.effects, shares)
             centre = centre - runs.apart[middle] @ runs.effects
         answers = to_groups(answers, len(self.class_images))
         sums = answers.T @ moments_by_image(rules, len(answers), centre)
         images = answers.sum(dim=0)
         if self.replicas is not None:
-            sums, images = self.replicas.add(sums), self.replicas.add(images)
+            everyone = self.replicas.add(torch.cat((sums, images[:, None]), dim=1))  # one exchange
+            sums, images = everyone[:, :-1], everyone[:, -1]
         after = learn(self.effects, sums, images, centre)
         return {"class_moments": after.moments, "class_images": after.images}

@@ -4,7 +4,7 @@ Where labels come in runs, the last images are of one or two classes, and their 
 domain and of these classes. The second part can be learnt: what the images of a class differ by
 from all images is much the same under every corruption. What is known of the classes in a memory is
 subtracted from it; of a batch whose classes are not known yet, what lies in the directions in which
-classes differ. In random order nothing is changed. Used by methods/realistic.py.
+classes differ. None of it where labels are not seen to come in runs. Used by methods/realistic.py.
 
 Moments are those of all layers, one after another, in the source's units.
 """
@@ -90,19 +90,19 @@ def to_groups(of_classes: Tensor, groups: int) -> Tensor:
     return of_classes.new_zeros(*of_classes.shape[:-1], groups).index_add(-1, place, of_classes)
 
 
-def find_runs(known: Effects, shares: Tensor, last: int) -> Runs:
+def find_runs(known: Effects, shares: Tensor) -> Runs:
     """What the classes that have been predicted make of the memories.
 
-    shares: of each class in each memory, (memory, class), the longest first. last: the place of the
-    memory that tells what classes come now. What is usual is what the longest holds; the more
-    labels come in runs, the more it is all classes evenly.
+    shares: of each class in each memory, (memory, class), the longest first; the shortest tells what
+    classes come now. What is usual is what the longest holds; the more labels come in runs, the
+    more it is all classes evenly.
     """
     groups = len(known.images)
     certainty = in_runs(known.runs)
     shares = to_groups(shares, groups)
     usual = torch.lerp(shares[0], torch.full_like(shares[0], 1 / groups), certainty)
     apart = (shares - usual) * shares.sum(dim=1, keepdim=True)  # none where nothing was predicted
-    concentration = (apart[last].square().sum() / (1 - 1 / groups)).clamp_max(1)
+    concentration = (apart[-1].square().sum() / (1 - 1 / groups)).clamp_max(1)
     return Runs(known.believed(), certainty * apart, certainty * concentration / groups)
 
 
