@@ -93,9 +93,9 @@ def to_groups(of_classes: Tensor, groups: int) -> Tensor:
 def find_runs(known: Effects, shares: Tensor) -> Runs:
     """What the classes that have been predicted make of the memories.
 
-    shares: of each class in each memory, (memory, class), the longest first; the shortest tells what
-    classes come now. What is usual is what the longest holds; the more labels come in runs, the
-    more it is all classes evenly.
+    shares: of each class in each memory, (memory, class), the longest first; the shortest tells
+    what classes come now. What is usual is what the longest holds; the more labels come in runs,
+    the more it is all classes evenly.
     """
     groups = len(known.images)
     certainty = in_runs(known.runs)
