@@ -28,7 +28,7 @@ from realistic_tta.methods.realistic import Realistic
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.domains import Domains, learn_content, whitening
+from realistic_tta.statistics.content import Content, scatter_of, whiten, whitening
 from realistic_tta.statistics.image_moments import Units
 from realistic_tta.statistics.memories import class_concentration
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
@@ -194,7 +194,8 @@ def classes() -> Figure:
         worth = []
         for batch in images[order].split(8):
             network(batch)
-            concentration = class_concentration(network.class_shares)[1].item()
+            longest, middle = network.class_shares[:2]
+            concentration = class_concentration(middle, longest).item()
             weight, squares = network.weight[0, 1].item(), network.squares[0, 1].item()
             worth.append(1 / max(squares / weight**2, concentration))
         axes.plot(range(8, 601, 8), worth, color=colour, label=label)
@@ -233,16 +234,14 @@ def domains() -> Figure:
     """Where signatures lie, in the two directions in which the kinds' means differ most."""
     told = [first_signatures(shifted(name, 200)[0]) for name in VALIDATION]
     parts = torch.cat([parts for _, parts in told])
-    content = learn_content(
-        Domains.none(1, parts.shape[2], parts), parts, torch.ones((), device=parts.device)
-    )
+    content = Content(scatter_of(parts), parts.new_tensor(len(parts)))
     features = torch.cat([whole for whole, _ in told]).std(dim=0)
     figure, panels = new_panels(1, 2, (4.0, 3.2), "Signatures of four kinds of images, 200 of each")
     for axes, factor, title in (
         (panels[0], torch.diag(features), "each feature by its own deviation"),
         (panels[1], whitening(content, parts.shape[1]), "by what parts of an image differ by"),
     ):
-        white = [torch.linalg.solve_triangular(factor, each.T, upper=False).T for each, _ in told]
+        white = [whiten(each, factor) for each, _ in told]
         means = torch.stack([each.mean(dim=0) for each in white])
         directions = torch.linalg.svd(means - means.mean(dim=0))[2][:2]
         for name, each in zip(VALIDATION, white, strict=True):

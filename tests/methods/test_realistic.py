@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from realistic_tta import AdaptedNetwork, SettingError, adapt
 from realistic_tta.methods.realistic import Realistic
+from realistic_tta.statistics.changes import RECENT, Seen
 
 
 def first_layer() -> nn.Module:
@@ -23,8 +24,8 @@ def make(**settings: object) -> Realistic:
     return adapted
 
 
-# Nothing is explained: the shortest memory is used.
-ALONE: dict[str, Any] = {"tolerance": 0.0, "noise": 0.0, "source_share": 0.0}
+# Nothing is explained: the shortest memory is used, and all that came by is in it.
+ALONE: dict[str, Any] = {"tolerance": 0.0, "noise": 0.0, "source_share": 0.0, "changes": False}
 
 
 def moments_of(shown: Tensor, adapted: Realistic) -> Tensor:
@@ -105,14 +106,15 @@ def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt() -> None:
     assert isinstance(adapted, Realistic)
     images_held = torch.tensor([[8.0, 32.0, 64.0, 100.0]])
     expected = torch.tensor([[2 / 8 - 1 / 32, 1 / 32, 0.0, 0.0]])
-    torch.testing.assert_close(adapted._doubtful(images_held), expected)
+    nothing = Seen.nothing(adapted.last_batches, images_held)
+    torch.testing.assert_close(adapted._doubtful(images_held, nothing), expected)
 
 
 def test_a_sudden_change_is_followed_at_once() -> None:
     """One batch after the change the mean has arrived; with one memory it is on the way."""
     arrived = {}
     for several in (True, False):
-        adapted = make(several_memories=several, source_share=0.0)
+        adapted = make(several_memories=several, source_share=0.0, changes=False)
         for seed in range(20):
             adapted(like_the_source(adapted, 16, seed) + 4)
         adapted(like_the_source(adapted, 16, seed=99) - 4)
@@ -120,6 +122,53 @@ def test_a_sudden_change_is_followed_at_once() -> None:
         arrived[several] = way.mean().item()
     assert arrived[True] > 0.8
     assert arrived[False] < 0.5
+
+
+def camera(count: int, level: float, noise: float, seed: int) -> Tensor:
+    """Pictures of a level of their own in every quarter, under one noise."""
+    generator = torch.Generator().manual_seed(seed)
+    shown = torch.randn(count, 3, 2, 2, generator=generator).repeat_interleave(6, 2)
+    shown = shown.repeat_interleave(6, 3)
+    return shown + level + noise * torch.randn(count, 3, 12, 12, generator=generator)
+
+
+@pytest.mark.parametrize(("size", "batches"), [(1, 3), (8, 1)])
+def test_what_came_before_a_change_does_not_count(size: int, batches: int) -> None:
+    """After three images, or one batch, the variance has arrived; without it, it is on the way."""
+    arrived = {}
+    for changes in (True, False):
+        adapted = make(source_share=0.0, tolerance=0.0, changes=changes)
+        for seed in range(64 // size):
+            adapted(camera(size, 0.0, 0.2, seed))
+        for seed in range(100, 100 + batches):
+            adapted(camera(size, 0.0, 3.0, seed))
+        arrived[changes] = (adapted.target_variance.mean().item() - 1) / 9
+    assert arrived[True] > 0.9
+    assert arrived[False] < 0.75
+
+
+def test_without_a_change_it_is_the_same_as_without_looking() -> None:
+    """Once the stream is known a little; at first nobody can be so sure."""
+    looking, blind = make(), make(changes=False)
+    for seed in range(60):
+        batch = camera(4, 1.0, 0.5, seed)
+        found, expected = looking(batch), blind(batch)
+        if seed > 20:
+            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_images_too_small_to_have_parts_are_not_looked_at() -> None:
+    network = nn.Sequential(nn.Flatten(), randomize(nn.BatchNorm1d(432)), nn.Linear(432, 5))
+    looking, blind = (adapt(network, "realistic", changes=changes) for changes in (True, False))
+    for batch in (*images(24).split(4), *(9 * images(24)).split(4)):
+        torch.testing.assert_close(looking(batch), blind(batch), atol=1e-5, rtol=1e-5)
+
+
+def test_a_first_layer_of_many_channels_is_looked_at_in_part() -> None:
+    adapted = adapt(nn.Sequential(randomize(nn.BatchNorm2d(1000))), classes=10)
+    assert adapted.get_buffer("course_content").shape == (48, 48)
+    adapted(torch.randn(2, 1000, 4, 4, generator=torch.Generator().manual_seed(0)))
+    assert adapted.get_buffer("course_images")[0] == 2
 
 
 def test_a_stream_that_stays_is_averaged_over_the_long_memory() -> None:
@@ -257,7 +306,7 @@ def test_autocast_leaves_the_memories_as_they_are() -> None:
 
 def test_the_memory_for_classes_is_a_number_a_class() -> None:
     adapted = adapt(convolutional(classes=1000), "realistic")
-    assert adapted.get_buffer("class_shares").shape == (3, 1000)
+    assert adapted.get_buffer("class_shares").shape == (3 + RECENT, 1000)
 
 
 class Unclear(nn.Module):
@@ -340,6 +389,7 @@ PIECES = [
     "several_memories",
     "lean_on_source",
     "class_balance",
+    "changes",
 ]
 
 

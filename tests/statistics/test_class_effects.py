@@ -43,14 +43,14 @@ def test_a_memory_without_its_classes_is_the_same_in_any_order(order: list[int])
     last[order[:2]] = torch.tensor([0.7, 0.3], dtype=torch.float64)
     shares = torch.stack((torch.full_like(last, 0.2), last))
     memories = domain + shares @ effects
-    runs = find_runs(known(effects, images=1e9), shares)
+    runs = find_runs(known(effects, images=1e9), shares, shortest=1)
     left = memories - runs.apart @ runs.effects
     torch.testing.assert_close(left, domain.expand(2, -1), atol=1e-6, rtol=1e-6)
 
 
 def test_nothing_is_taken_out_where_labels_do_not_come_in_runs() -> None:
     shares = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
-    runs = find_runs(known(random(2, 4).float(), torch.tensor([0.12, 0.1])), shares)
+    runs = find_runs(known(random(2, 4).float(), torch.tensor([0.12, 0.1])), shares, shortest=1)
     assert runs.apart.abs().max() == 0
     assert runs.variance == 0
 

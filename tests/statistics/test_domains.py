@@ -10,9 +10,7 @@ from torch import Tensor
 from realistic_tta.statistics.domains import (
     Domains,
     belief,
-    learn_content,
     recognise,
-    whitening,
 )
 
 FEATURES, PARTS = 24, 4
@@ -72,24 +70,6 @@ def test_what_is_remembered_of_a_kind_is_the_mean_of_its_images() -> None:
     assert found.places.tolist() == [0] * 20
     torch.testing.assert_close(found.after.signature[0], whole.mean(dim=0), atol=1e-5, rtol=1e-4)
     assert found.after.images.tolist() == [20.0]
-
-
-def test_content_is_the_scatter_of_parts_about_their_image() -> None:
-    _, parts = shown([0, 1, 2] * 5)
-    state = known()
-    for batch in parts.split([4, 1, 10]):
-        state = learn_content(state, batch, torch.tensor(1.0))
-    expected = sum(np.cov(image.double().numpy().T) for image in parts)
-    np.testing.assert_allclose(state.content.numpy(), expected, rtol=1e-4, atol=1e-3)
-    assert state.content_images == 15
-
-
-def test_after_many_images_whitening_is_that_of_the_whole_covariance() -> None:
-    generator = torch.Generator().manual_seed(0)
-    turn = torch.linalg.qr(torch.randn(FEATURES, FEATURES, generator=generator))[0]
-    parts = torch.randn(4000, PARTS, FEATURES, generator=generator) @ (turn * 3)
-    factor = whitening(learn_content(known(), parts, torch.tensor(1.0)), PARTS)
-    torch.testing.assert_close(factor @ factor.T, 9.0 * torch.eye(FEATURES), atol=0.5, rtol=0.03)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 40))

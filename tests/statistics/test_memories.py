@@ -7,16 +7,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from realistic_tta.statistics.memories import (
+    Remembered,
     Weights,
     add_images,
     class_concentration,
+    concentration,
     forgetting,
     predicted,
+    recent_weights,
     steady,
     uncertainty,
 )
 
 LIKE = torch.zeros(1, dtype=torch.float64)
+EVEN = torch.full((10,), 0.1, dtype=torch.float64)
 EMPTY = Weights(LIKE, LIKE)
 
 
@@ -87,59 +91,110 @@ def test_independent_images_are_as_concentrated_as_one_over_their_number(
     likely = torch.ones(classes) if usual == "even" else torch.rand(classes, generator=generator)
     drawn = torch.multinomial(likely.expand(20_000, -1), images, True, generator=generator)
     shares = torch.zeros(20_000, classes).scatter_add_(1, drawn, torch.ones(drawn.shape)) / images
-    memories = torch.cat((likely[None] / likely.sum(), shares))
-    found = class_concentration(memories)[1:].mean().item()
+    found = class_concentration(shares, likely / likely.sum()).mean().item()
     assert found == pytest.approx(1 / images, rel=0.03)
 
 
 def test_concentration_does_not_depend_on_which_classes_they_are() -> None:
-    shares = torch.tensor([[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    usual, shares = torch.tensor([[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0]])
     orders = [torch.randperm(4, generator=torch.Generator().manual_seed(n)) for n in (1, 2)]
-    expected = class_concentration(shares)
+    expected = class_concentration(shares, usual)
     for order in orders:
-        torch.testing.assert_close(class_concentration(shares[:, order]), expected)
+        torch.testing.assert_close(class_concentration(shares[order], usual[order]), expected)
 
 
 def test_a_memory_without_predictions_is_not_concentrated() -> None:
-    assert class_concentration(torch.zeros(3, 10)).tolist() == [0.0] * 3
-    assert class_concentration(torch.zeros(3, 1)).tolist() == [0.0] * 3
-    assert class_concentration(torch.ones(3, 1)).tolist() == [0.0] * 3
+    for shares in (torch.zeros(3, 10), torch.zeros(3, 1), torch.ones(3, 1)):
+        assert class_concentration(shares, shares[0]).tolist() == [0.0] * 3
 
 
-def remembered(labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """After a stream of single images: independent images, shares and weights of each memory."""
+def stream_of(labels: Tensor, classes: int) -> tuple[Weights, Tensor]:
+    """After a stream of single images: weights and shares of the classes in each memory."""
     rate = forgetting([1024.0, 128.0, 16.0], LIKE)
     weights = Weights(0 * rate, 0 * rate)
     shares = rate.new_zeros(3, classes)
     for label in torch.nn.functional.one_hot(labels, classes).to(rate):
         weights, share = add_images(weights, rate, images=1)
         shares = torch.lerp(shares, label, share[:, None])
-    return weights.images, shares, weights.total
+    return weights, shares
 
 
 def test_a_network_that_is_partial_to_some_classes_is_not_taken_for_runs() -> None:
     """Drawn independently, the longest memory is worth nearly all of its images in the end."""
     likely = torch.arange(1.0, 11.0).square()
     labels = torch.multinomial(likely, 4000, True, generator=torch.Generator().manual_seed(0))
-    images, shares, weight = remembered(labels, 10)
-    assert class_concentration(shares)[0] > 30 / images[0]
-    assert uncertainty(images, shares, weight)[0] < 10 / images[0]
+    weights, shares = stream_of(labels, 10)
+    assert class_concentration(shares[0], EVEN) > 30 / weights.images[0]
+    assert concentration(shares, shares, weights)[0] < 10 / weights.images[0]
 
 
 def test_uneven_classes_that_come_in_runs_count_in_full() -> None:
     labels = torch.arange(10).repeat_interleave(400)
-    images, shares, weight = remembered(labels, 10)
-    concentration = class_concentration(shares)
-    found = uncertainty(images, shares, weight)
-    assert found[0] > 0.9 * concentration[0] > 30 / images[0]
-    torch.testing.assert_close(found[1:], concentration[1:])
+    weights, shares = stream_of(labels, 10)
+    longest = class_concentration(shares[0], EVEN)
+    found = concentration(shares, shares, weights)
+    assert found[0] > 0.9 * longest > 30 / weights.images[0]
+    torch.testing.assert_close(found[1:], class_concentration(shares[1:], shares[0]))
 
 
 def test_at_the_start_one_class_is_hardly_more_than_one_image() -> None:
     """Nothing older tells whether it is a run."""
-    images, shares, weight = remembered(torch.zeros(16, dtype=torch.long), 10)
-    assert images[0] > 15
-    assert uncertainty(images, shares, weight)[0] > 0.8
+    weights, shares = stream_of(torch.zeros(16, dtype=torch.long), 10)
+    assert weights.images[0] > 15
+    assert concentration(shares, shares, weights)[0] > 0.8
+
+
+def test_a_memory_is_as_uncertain_as_its_independent_images_or_its_classes_say() -> None:
+    found = uncertainty(torch.tensor([[100.0, 4.0]]), torch.tensor([0.02, 0.1]))
+    assert found.tolist() == [[pytest.approx(0.02), 0.25]]
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    st.lists(st.floats(0, 1), min_size=13, max_size=13),
+    st.integers(1, 5),
+)
+def test_what_is_left_of_a_memory_is_the_weighted_mean_of_what_still_counts(
+    sizes: list[int], parts: list[float], remembered_batches: int
+) -> None:
+    """By brute force over all images; batches of 0 images did not come by."""
+    generator = torch.Generator().manual_seed(sum(sizes))
+    rate = forgetting([16.0, 3.0], LIKE)
+    values = torch.randn(len(sizes), generator=generator, dtype=torch.float64)
+    weights, memories = Weights(0 * rate, 0 * rate), torch.zeros(2, dtype=torch.float64)
+    for size, value in zip(sizes, values, strict=True):
+        if size:
+            weights, share = add_images(weights, rate, size)
+            memories = torch.lerp(memories, value, share)
+    last = min(remembered_batches, len(sizes))
+    images = torch.tensor(sizes[::-1][:last], dtype=torch.float64)[:, None]
+    kept = torch.tensor(sorted(parts[:last], reverse=True), dtype=torch.float64)
+    older = kept.min() * parts[-1]
+    state = Remembered(
+        Weights(*(each[None] for each in weights)), recent_weights(rate, images), images
+    )
+    left, matrix = state.thinned(kept, older)
+    found = matrix[0] @ torch.cat((memories, values.flip(0)[:last]))
+
+    ages = [sum(sizes[place + 1 :]) for place in range(len(sizes))]
+    part = [*[older] * (len(sizes) - last), *kept.flip(0)]
+    for memory, decay in enumerate(rate.exp().tolist()):
+        each = [
+            (
+                float(part[place]) * decay ** ages[place] * sum(decay**age for age in range(size)),
+                size,
+            )
+            for place, size in enumerate(sizes)
+        ]
+        total = sum(weight for weight, _ in each)
+        squares = sum(weight**2 / size for weight, size in each if size)
+        assert left.total[0, memory].item() == pytest.approx(total, rel=1e-4, abs=1e-9)
+        assert left.squares[0, memory].item() == pytest.approx(squares, rel=1e-4, abs=1e-9)
+        if total > 1e-3:
+            mean = sum(
+                weight * value.item() for (weight, _), value in zip(each, values, strict=True)
+            )
+            assert found[memory].item() == pytest.approx(mean / total, rel=1e-4, abs=1e-6)
 
 
 def test_shares_of_predictions_are_counted() -> None:

@@ -17,6 +17,7 @@ from realistic_tta.normalization.remembered_statistics import (
     RememberedStatistics,
     moments_by_image,
 )
+from realistic_tta.statistics.changes import RECENT, Seen
 from realistic_tta.statistics.class_effects import (
     Effects,
     Runs,
@@ -28,10 +29,14 @@ from realistic_tta.statistics.class_effects import (
 )
 from realistic_tta.statistics.leaning import number
 from realistic_tta.statistics.memories import (
+    Remembered,
     Weights,
     add_images,
     class_concentration,
+    concentration,
     predicted,
+    recent_weights,
+    with_batch,
 )
 
 from .batch import Batch
@@ -44,8 +49,10 @@ class ClassMemory(BatchNormMethod):
     """Shares of the predicted classes in each memory, and their effects on the moments.
 
     Buffers:
-    class_shares: of the predicted classes in each memory, (memory, class).
-    class_weight, class_squares: of the images in them, (memory,).
+    class_shares: of the predicted classes in each memory, and in each of the last batches, the
+        newest first, (memory + batch, class).
+    class_weight, class_squares: of the images in the memories, (memory,).
+    class_recent: how many images of each of the last batches were predicted, (batch,).
     class_moments, class_images, class_runs: as `Effects` has them.
     """
 
@@ -54,9 +61,22 @@ class ClassMemory(BatchNormMethod):
     class_shares: Tensor
     class_weight: Tensor
     class_squares: Tensor
+    class_recent: Tensor
     class_moments: Tensor
     class_images: Tensor
     class_runs: Tensor
+
+    @property
+    def last_batches(self) -> int:
+        """How many of the last batches are remembered one by one."""
+        return RECENT if self.settings.changes else 0
+
+    @property
+    def remembered_classes(self) -> Remembered:
+        """The weights behind the shares of the classes, as of a single layer."""
+        weights = Weights(self.class_weight[None], self.class_squares[None])
+        images = self.class_recent[:, None]
+        return Remembered(weights, recent_weights(self.rate, images), images)
 
     @property
     def effects(self) -> Effects:
@@ -70,9 +90,10 @@ class ClassMemory(BatchNormMethod):
         groups_of = (settings.classes or 1) if settings.learns_effects else 1
         effects = Effects.none(groups_of, 2 * sum(self.sizes), like)
         return {
-            "class_shares": like.new_zeros(memories, settings.classes or 1),
+            "class_shares": like.new_zeros(memories + self.last_batches, settings.classes or 1),
             "class_weight": like.new_zeros(memories),
             "class_squares": like.new_zeros(memories),
+            "class_recent": like.new_zeros(self.last_batches),
             "class_moments": effects.moments,
             "class_images": effects.images,
             "class_runs": effects.runs,
@@ -85,7 +106,22 @@ class ClassMemory(BatchNormMethod):
         certainty = number(in_runs(self.class_runs))
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
-        return find_runs(self.effects, self.class_shares)
+        return find_runs(self.effects, self.class_shares, self._shortest)
+
+    @property
+    def _shortest(self) -> int:
+        return len(self.class_weight) - 1
+
+    def doubt_of_changes(self) -> Tensor:
+        """How far what looks like a change may be a run of one class, 0 to 1."""
+        return (in_runs(self.class_runs) / _RUNS).clamp_max(1)
+
+    def class_concentration(self, seen: Seen) -> Tensor:
+        """How far the classes in each memory are from the usual ones, (memory,)."""
+        _, matrix = self.remembered_classes.thinned(seen.recent, seen.older)
+        weights = Weights(self.class_weight, self.class_squares)
+        shares = self.class_shares[: len(self.class_weight)]
+        return concentration(matrix[0] @ self.class_shares, shares, weights)
 
     def answers(self, outputs: Any) -> Tensor:
         """1 where a class is the one predicted, (image, class); no row if there are no logits."""
@@ -97,8 +133,11 @@ class ClassMemory(BatchNormMethod):
         logits = logits if logits.shape[1] == classes else self.class_shares[:0]
         return predicted(logits, classes).to(self.class_shares)
 
-    def seen_classes(self, answers: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """The shares of the predicted classes with this batch's; nothing without answers."""
+    def seen_classes(self, answers: Tensor, batch: Batch, joined: Tensor) -> dict[str, Tensor]:
+        """The shares of the predicted classes with this batch's; nothing without answers.
+
+        joined: as in `Seen`.
+        """
         if not self.settings.class_balance:
             return {}
         counts, complete = answers.sum(dim=0), len(answers) == batch.size
@@ -107,15 +146,18 @@ class ClassMemory(BatchNormMethod):
             complete = bool(counts.sum() == batch.size)
         if not complete:
             return {}
-        before = Weights(self.class_weight, self.class_squares)
+        before, matrix = self.remembered_classes.thinned(torch.ones_like(self.class_recent), joined)
         weights, share = add_images(before, self.rate, batch.size)
-        shares = torch.lerp(self.class_shares, counts / batch.size, share[:, None])
-        apart, chance = class_concentration(shares)[-1], 1 / weights.images[-1]
+        rows = torch.cat((self.class_shares, counts[None] / batch.size))
+        shares = with_batch(matrix[0], share[0]) @ rows
+        apart, chance = class_concentration(shares[-1], shares[0]), 1 / weights.images[0, -1]
         kept = torch.exp(self.rate[:2][-1] * batch.size)
+        memories = len(shares)
         return {
-            "class_shares": shares,
-            "class_weight": weights.total,
-            "class_squares": weights.squares,
+            "class_shares": torch.cat((shares, rows[-1:], rows[memories:-1]))[: len(rows) - 1],
+            "class_weight": weights.total[0],
+            "class_squares": weights.squares[0],
+            "class_recent": pushed(self.class_recent, self.class_recent.new_tensor(batch.size)),
             "class_runs": watch(self.class_runs, apart, chance, kept),
         }
 
@@ -130,10 +172,10 @@ class ClassMemory(BatchNormMethod):
 
         memories: with this batch. shares: of the classes in them, where labels come in runs.
         """
-        middle = min(1, len(self.class_shares) - 1)
+        middle = min(1, self._shortest)
         centre = memories[middle]
         if shares is not None:
-            runs = find_runs(self.effects, shares)
+            runs = find_runs(self.effects, shares, self._shortest)
             centre = centre - runs.apart[middle] @ runs.effects
         answers = to_groups(answers, len(self.class_images))
         sums = answers.T @ moments_by_image(rules, len(answers), centre)
@@ -143,3 +185,11 @@ class ClassMemory(BatchNormMethod):
             sums, images = everyone[:, :-1], everyone[:, -1]
         after = learn(self.effects, sums, images, centre)
         return {"class_moments": after.moments, "class_images": after.images}
+
+
+_RUNS = 0.3  # labels that come in runs so far leave no change to be believed
+
+
+def pushed(ring: Tensor, newest: Tensor) -> Tensor:
+    """The ring with the newest first and without the oldest; an empty one stays empty."""
+    return torch.cat((newest.expand(1, *ring.shape[1:]), ring))[: len(ring)]

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import SettingError
+from realistic_tta.normalization.course import Course
 from realistic_tta.normalization.domain_statistics import (
     DomainMemory,
     DomainStatistics,
     Recognition,
 )
-from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics, Shares
+from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.statistics.domains import Domains, belief
 from realistic_tta.statistics.memories import Weights, class_concentration
 from realistic_tta.statistics.signature import FEATURES
@@ -35,12 +36,17 @@ class DomainsSettings(RealisticSettings):
     """As realistic's, and domains: how many kinds of images are kept apart at most."""
 
     domains: int = 12
+    changes: bool = False  # kinds that take turns are kept apart, not forgotten
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("domains", self.domains)
-        if self.robust or not self.total_variance:
-            what = "robust=True" if self.robust else "total_variance=False"
+        without = {"robust": True, "total_variance": False, "changes": True}
+        refused = [
+            f"{name}={value}" for name, value in without.items() if getattr(self, name) is value
+        ]
+        if refused:
+            what = refused[0]
             raise SettingError(f'domains cannot be had with {what}; method="realistic" takes it')
 
 
@@ -105,8 +111,7 @@ class DomainsMethod(Realistic):
         settings, rates = self.settings, self.rate
         apart = torch.zeros_like(self.domain_total[0])
         if settings.class_balance:
-            usual_first = torch.cat((self.class_shares[:1], self.domain_classes))
-            apart = class_concentration(usual_first)[1:]
+            apart = class_concentration(self.domain_classes, self.class_shares[0])
         return Recognition(
             self.kinds,
             Weights(self.domain_total, self.domain_squares),
@@ -116,18 +121,16 @@ class DomainsMethod(Realistic):
             belief=self.believed,
         )
 
-    def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:
+    def _rule(self, place: int, known: Known, course: Course) -> RememberedStatistics:
         assert self.recognition is not None
         begin, size = 2 * sum(self.sizes[:place]), 2 * self.sizes[place]
         moments = self.domain_moments.narrow(1, begin, size)
         memory = DomainMemory(moments, self.domain_spread[place], self.domain_spread_weight[place])
-        return DomainStatistics(known, shares, place, memory, self.recognition)
+        return DomainStatistics(place, known, course, memory, self.recognition)
 
-    def _noted(
-        self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
-    ) -> dict[str, Tensor]:
+    def _noted(self, rules: Sequence[RememberedStatistics], course: Course) -> dict[str, Tensor]:
         """Besides, what is known of the kinds, in the layers that were told of them."""
-        noted, recognition = super()._noted(rules, weights, spread_weight), self.recognition
+        noted, recognition = super()._noted(rules, course), self.recognition
         assert recognition is not None
         if recognition.found is None:
             return noted
@@ -149,9 +152,9 @@ class DomainsMethod(Realistic):
             **{f"kinds_{name}": value for name, value in kinds.items()},
         }
 
-    def seen_classes(self, answers: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def seen_classes(self, answers: Tensor, batch: Batch, joined: Tensor) -> dict[str, Tensor]:
         """Besides, the shares of the predicted classes in each kind."""
-        seen, recognition = super().seen_classes(answers, batch), self.recognition
+        seen, recognition = super().seen_classes(answers, batch, joined), self.recognition
         assert recognition is not None
         if not seen or recognition.found is None:
             return seen

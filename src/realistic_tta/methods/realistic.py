@@ -12,33 +12,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from realistic_tta.normalization.course import Course, Shares, Weighed, features_of
 from realistic_tta.normalization.remembered_statistics import (
     BatchVariances,
     Known,
     RememberedStatistics,
-    Shares,
     TrustedStatistics,
     in_full,
     is_cast,
 )
+from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.class_effects import Directions, Runs, directions
 from realistic_tta.statistics.image_moments import Units, is_far
 from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
+    Remembered,
     Weights,
     add_images,
     forgetting,
-    mixing,
+    recent_weights,
     steady,
     uncertainty,
-    with_whole_batch,
+    with_batch,
 )
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
 from .batch_norm_method import reached
-from .class_memory import ClassMemory
+from .class_memory import ClassMemory, pushed
 from .realistic_settings import RealisticSettings
 
 SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
@@ -48,12 +50,15 @@ class Realistic(ClassMemory):
     """Statistics from memories of several lengths and the source, in one pass.
 
     Buffers besides those that every such method has:
-    memories: moments in the source's units, (memory + 1, 2 * all channels), the longest first; for
-        each layer all first moments, then all second. The last row is the last batch.
+    memories: moments in the source's units, (memory + batch, 2 * all channels), the longest first,
+        then each of the last batches, the newest first; for each layer all first moments, then all
+        second.
+    recent_images: how many images each of the last batches had, (batch, layer).
     spread: squared distance of an image's moments from their mean, (layer,).
     weight, squares: of the images in each memory, (layer, memory).
     spread_weight: of the images that the spread was measured from, (layer,).
     class_...: what is remembered of the predicted classes (class_memory.py).
+    course_...: what changes of domain are seen by (statistics/changes.py).
     """
 
     name = "realistic"
@@ -63,13 +68,13 @@ class Realistic(ClassMemory):
     settings_type = RealisticSettings
     settings: RealisticSettings
     memories: Tensor
+    recent_images: Tensor
     spread: Tensor
     weight: Tensor
     squares: Tensor
     spread_weight: Tensor
     rate: Tensor
     steps: Tensor
-    layer_of_moment: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
@@ -79,8 +84,6 @@ class Realistic(ClassMemory):
         self.register_buffer("steps", rows - rows.roll(1, 0).tril(-1), persistent=False)
         self._far = [is_far(each) for each in self.by_layer(self.source)]
         self._units: tuple[Tensor, list[Units]] | None = None
-        layer_of_moment = self.layer_of_channel.repeat_interleave(2)
-        self.register_buffer("layer_of_moment", layer_of_moment, persistent=False)
         for name, value in self._start().items():
             self.register_buffer(name, value)
 
@@ -94,26 +97,31 @@ class Realistic(ClassMemory):
         return self.source
 
     def predict(self, batch: Batch) -> Any:
-        """Weigh the batch's images; measure and predict in one pass; remember."""
+        """Look whether the stream has changed; measure and predict in one pass; remember."""
         with in_full(self.rate):
-            weights, share = add_images(Weights(self.weight, self.squares), self.rate, batch.size)
-            spread_weight, spread_share = self._spread_weight(weights.images[:, -1], batch)
             runs = self.find_runs()
-            rules = self._rules(self._known(runs, batch), weights, share, spread_share)
+            course = self._course(batch)
+            rules = self._rules(self._known(runs, batch), course)
         if is_cast(self.rate):
             for rule in rules:
                 rule.cast = True
         outputs = self.run_with(batch, rules)
         with in_full(self.rate):
-            noted = self._noted(rules, weights, spread_weight)
-            memories = self._with_batch(rules, share)
+            noted = self._noted(rules, course)
             answers = self.answers(outputs)
-            seen = self.seen_classes(answers, batch)
+            seen = self.seen_classes(answers, batch, course.seen.joined)
             if seen and self.settings.learns_effects:
                 shares = None if runs is None else seen["class_shares"]
-                noted |= self.learnt_effects(rules, memories, answers, shares)
-        self.remember(**noted, **seen, memories=memories)
+                noted |= self.learnt_effects(rules, noted["memories"], answers, shares)
+        self.remember(**noted, **seen)
         return outputs
+
+    @property
+    def remembered(self) -> Remembered:
+        """The weights behind the memories."""
+        weights = Weights(self.weight, self.squares)
+        recent = recent_weights(self.rate, self.recent_images)
+        return Remembered(weights, recent, self.recent_images)
 
     def reset(self) -> None:
         """Forgets everything seen, in every memory."""
@@ -127,52 +135,90 @@ class Realistic(ClassMemory):
         empty = self.source_mean.new_zeros(len(scopes))
         weights = Weights(empty, empty) if self.settings.warm_start else steady(self.rate)
         return {
-            "memories": empty.new_zeros(len(scopes) + 1, 2 * sum(self.sizes)),
+            "memories": empty.new_zeros(len(scopes) + self.last_batches, 2 * sum(self.sizes)),
+            "recent_images": empty.new_zeros(self.last_batches, layers),
             "spread": 2 * SPREAD_START * self.channels.to(empty.dtype),
             "weight": weights.total.repeat(layers, 1),
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
             **self.classes_at_first(),
+            **self._course_at_first(),
         }
 
-    def _rules(
-        self, known: Sequence[Known], weights: Weights, share: Tensor, spread_share: Tensor
-    ) -> list[RememberedStatistics]:
-        """One a layer."""
-        settings = self.settings
-        least = settings.source_share if settings.lean_on_source else None
-        images = weights.images  # (layer, memory)
-        correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
-        doubtful = self._doubtful(images)
-        shares = zip(
-            torch.matmul(self.steps, mixing(share)).unbind(),
-            numbers(spread_share),
-            numbers(correction),
-            table(doubtful),
-            strict=True,
-        )
-        return [
-            self._rule(place, layer, Shares(*each, tolerance=settings.tolerance, least=least))
-            for place, (layer, each) in enumerate(zip(known, shares, strict=True))
-        ]
+    def _course_at_first(self) -> dict[str, Tensor]:
+        if not self.settings.changes or not self.sizes:
+            return {}
+        changes = Changes.none(features_of(self.sizes[0]), self.source_mean)
+        return {f"course_{name}": value for name, value in changes._asdict().items()}
 
-    def _rule(self, place: int, known: Known, shares: Shares) -> RememberedStatistics:  # noqa: ARG002 - for methods/domains.py
+    def _course(self, batch: Batch) -> Course:
+        """What the pass tells of the stream, and what that makes of the memories."""
+        known = None
+        if self.settings.changes:
+            known = Changes(*(self.get_buffer(f"course_{name}") for name in Changes._fields))
+        return Course(
+            known,
+            lambda seen: self._weigh(seen, batch.size),
+            nothing=Seen.nothing(self.last_batches, self.rate),
+            doubt=self.doubt_of_changes(),
+            batch=batch.size,
+            decay=self.rate[0].exp(),
+        )
+
+    def _weigh(self, seen: Seen, size: int) -> Weighed:
+        """What memories and batch weigh, once it is known what of the past still counts."""
+        remembered, settings, rate = self.remembered, self.settings, self.rate
+        left, matrix = remembered.thinned(seen.recent, seen.older)
+        now, share = add_images(left, rate, size)  # (layer, memory)
+        counting = with_batch(matrix, share)  # (layer, memory, row)
+        all_images, joined = remembered.thinned(torch.ones_like(seen.recent), seen.joined)
+        after, whole_share = add_images(all_images, rate, size)
+        itself = torch.zeros_like(counting[:, :1])
+        itself[..., -1] = 1
+        images = now.images
+        spread_weight, spread_share = self._spread_weight(images[:, -1], size)
+        least = settings.source_share if settings.lean_on_source else None
+        shares = [
+            Shares(*rows, *sure, doubtful, settings.tolerance, least)
+            for rows, sure, doubtful in zip(
+                zip(
+                    torch.matmul(self.steps, torch.cat((counting, itself), dim=1)).unbind(),
+                    with_batch(joined, whole_share).unbind(),
+                    matrix[:, :2][:, -1:].unbind(),
+                    strict=True,
+                ),
+                zip(
+                    numbers(spread_share),
+                    numbers(images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)),
+                    strict=True,
+                ),
+                table(self._doubtful(images, seen)),
+                strict=True,
+            )
+        ]
+        return Weighed(shares, after, spread_weight)
+
+    def _rules(self, known: Sequence[Known], course: Course) -> list[RememberedStatistics]:
+        """One a layer."""
+        return [self._rule(place, layer, course) for place, layer in enumerate(known)]
+
+    def _rule(self, place: int, known: Known, course: Course) -> RememberedStatistics:
         """Of the layer at this place."""
         if self.settings.robust:
-            return TrustedStatistics(known, shares)
+            return TrustedStatistics(place, known, course)
         kind = RememberedStatistics if self.settings.total_variance else BatchVariances
-        return kind(known, shares)
+        return kind(place, known, course)
 
     def _known(self, runs: Runs | None, batch: Batch) -> list[Known]:
         """What is known of each layer; without effects of classes where labels come in runs."""
         sizes = [2 * size for size in self.sizes]
-        memories = self.memories[:-1]
+        memories = freed = self.memories.split(sizes, dim=1)
         classes: Sequence[Directions | None] = [None] * len(sizes)
         if runs is not None:
-            memories = memories - runs.apart @ runs.effects
+            freed = (self.memories - runs.apart @ runs.effects).split(sizes, dim=1)
             classes = directions(runs, self.spread, sizes, batch.size)
         spread = numbers(self.spread)
-        each = zip(self._units_by_layer(), memories.split(sizes, 1), spread, classes, strict=True)
+        each = zip(self._units_by_layer(), memories, freed, spread, classes, strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:
@@ -185,7 +231,7 @@ class Realistic(ClassMemory):
             self._units = self.source_mean, units
         return units
 
-    def _doubtful(self, images: Tensor) -> Tensor:
+    def _doubtful(self, images: Tensor, seen: Seen) -> Tensor:
         """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
         Not what a batch of the training had by chance: the network has been trained with that.
@@ -193,56 +239,61 @@ class Realistic(ClassMemory):
         """
         found = 1 / images
         if self.settings.class_balance:
-            found = uncertainty(images, self.class_shares, self.class_weight)
+            found = uncertainty(images, self.class_concentration(seen))
         return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
 
-    def _spread_weight(self, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _spread_weight(self, images: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
         weights = Weights(self.spread_weight, self.spread_weight)
-        after, share = add_images(weights, self.rate[0], batch.size)
+        after, share = add_images(weights, self.rate[0], size)
         several = images > 1.5  # (layer,)
         return (
             torch.where(several, after.total, self.spread_weight),
             torch.where(several, share, 0.0),
         )
 
-    def _noted(
-        self, rules: Sequence[RememberedStatistics], weights: Weights, spread_weight: Tensor
-    ) -> dict[str, Tensor]:
+    def _noted(self, rules: Sequence[RememberedStatistics], course: Course) -> dict[str, Tensor]:
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
         some = reached(rules)
         layers = slice(None) if some is None else some
-        target = self.measured(rules)
-        weighed = [rule.source_weight for rule in rules if rule.source_weight is not None]
+        target, weighed = self.measured(rules), course.weighed
+        of_source = [rule.source_weight for rule in rules if rule.source_weight is not None]
         found = {
-            "weight": weights.total,
-            "squares": weights.squares,
-            "spread_weight": spread_weight,
+            "weight": weighed.weights.total,
+            "squares": weighed.weights.squares,
+            "spread_weight": weighed.spread_weight,
         }
         after = {name: self.get_buffer(name).clone() for name in (*found, "source_weight")}
         for name, new in found.items():
             after[name][layers] = new[layers]
-        if weighed:
-            new_weights = together(weighed, like=self.source_weight)
+        if of_source:
+            new_weights = together(of_source, like=self.source_weight)
             after["source_weight"][layers] = new_weights.clamp_max(_BELOW_ONE)
+        came = torch.zeros_like(self.spread)
+        came[layers] = course.batch
+        changes = {} if course.after is None else course.after._asdict()
         return after | {
             "target_mean": target.mean,
             "target_variance": target.variance,
             "spread": together([rule.spread for rule in rules], like=self.spread),
+            "memories": self._with_batch(rules),
+            "recent_images": pushed(self.recent_images, came),
+            **{f"course_{name}": value for name, value in changes.items()},
         }
 
-    def _with_batch(self, rules: Sequence[RememberedStatistics], share: Tensor) -> Tensor:
-        """The memories with the batch in them; as before in layers that it did not come by."""
-        before = self.memories.split([2 * size for size in self.sizes], dim=1)
-        means = [
-            old[-1:] if rule.batch is None else rule.batch
-            for rule, old in zip(rules, before, strict=True)
-        ]
-        shares = with_whole_batch(share)  # (layer, memory + 1)
-        left_out = [place for place, rule in enumerate(rules) if rule.batch is None]
-        if left_out:
-            shares[left_out] = 0
-        return torch.lerp(self.memories, torch.cat(means, dim=1), shares[self.layer_of_moment].T)
+    def _with_batch(self, rules: Sequence[RememberedStatistics]) -> Tensor:
+        """The memories with the batch, and the last batches; as before where it did not come by."""
+        memories = self.weight.shape[1]
+        missing = self.memories.new_zeros(1, 1)  # of no weight in layers that the batch left out
+        after = torch.cat([rule.memories[:memories] for rule in rules], dim=1)
+        batch = torch.cat(
+            [
+                missing.expand_as(rule.known.memories[:1]) if rule.batch is None else rule.batch
+                for rule in rules
+            ],
+            dim=1,
+        )
+        return torch.cat((after, pushed(self.memories[memories:], batch[0])))
 
 
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

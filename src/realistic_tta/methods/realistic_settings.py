@@ -22,6 +22,8 @@ class RealisticSettings:
     several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
     lean_on_source: the source counts, and all the more where noise explains the distance from it.
     class_balance: a memory of few predicted classes is worth few images.
+    changes: what came before a change of domain counts for as much as it is probable that nothing
+    has changed; seen in the first layer.
     class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
     in runs; needs total_variance and class_balance.
     robust, which has to be asked for: an image far outside what the network was trained on counts
@@ -39,6 +41,7 @@ class RealisticSettings:
     lean_on_source: bool = True
     class_balance: bool = True
     class_effects: bool = True
+    changes: bool = True
     robust: bool = False
 
     def __post_init__(self) -> None:

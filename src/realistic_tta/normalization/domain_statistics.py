@@ -19,7 +19,8 @@ from realistic_tta.statistics.leaning import Number, number, together
 from realistic_tta.statistics.memories import Weights, add_images
 from realistic_tta.statistics.signature import has_signature, signatures
 
-from .remembered_statistics import Known, RememberedStatistics, Shares
+from .course import Course
+from .remembered_statistics import Known, RememberedStatistics
 
 
 class DomainMemory(NamedTuple):
@@ -104,14 +105,14 @@ class DomainStatistics(RememberedStatistics):
 
     def __init__(
         self,
-        known: Known,
-        shares: Shares,
         place: int,
+        known: Known,
+        course: Course,
         memory: DomainMemory,
         recognition: Recognition,
     ) -> None:
-        super().__init__(known, shares)
-        self.place, self.recognition = place, recognition
+        super().__init__(place, known, course)
+        self.recognition = recognition
         self.before = self.memory = memory
         self.told_kinds = False  # whether the memory has this batch's images
         self.foretold = memory.moments.new_zeros(2)  # distances from what was foretold
@@ -155,7 +156,7 @@ class DomainStatistics(RememberedStatistics):
         before = self.recognition.without_replaced()
         seen = before.total[self.place][found.places]  # (image,)
         own = (moments - self.before.moments[found.places]).square().sum(dim=1)
-        recent = self.known.memories[min(1, len(self.known.memories) - 1)]
+        recent = self.known.freed[min(1, self.shares.shortest)]
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
         spread = self.before.spread.clamp_min(_LEAST_SPREAD * moments.shape[1])
         return (distances * (seen > 0)).sum(dim=1) / spread

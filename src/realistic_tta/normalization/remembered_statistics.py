@@ -34,6 +34,7 @@ from realistic_tta.statistics.leaning import (
 )
 from realistic_tta.statistics.trust import remoteness_in_units, trust
 
+from .course import Course, Shares
 from .replicas import Replicas
 from .statistics_rules import SharedRule
 
@@ -53,35 +54,18 @@ class Known(NamedTuple):
     """What is known of a layer before a batch.
 
     units: those of its source.
-    memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
+    memories: moments averaged over the last images, (memory, 2 * channel), the longest first; below
+        them those of each of the last batches.
+    freed: the same less what classes have added, where labels come in runs.
     spread: squared distance of an image's moments from their mean, a number.
     classes: in which directions they differ, where labels come in runs.
     """
 
     units: Units
     memories: Tensor
+    freed: Tensor
     spread: Number
     classes: Directions | None = None
-
-
-class Shares(NamedTuple):
-    """What a batch weighs in a layer's averages, and how sure these are.
-
-    steps: from memories and batch, one below the other, to the steps from the source to each
-        memory after the batch, and to the batch, (memory + 1, memory + 1).
-    spread: the batch's share in it, a number.
-    correction: n / (n - 1) for the n images that the spread is measured among.
-    uncertainty: variance of each memory's mean, as a part of the spread.
-    tolerance: mean squared distance of a moment from the source that counts as none.
-    least: what the source weighs at least; None to leave it out.
-    """
-
-    steps: Tensor
-    spread: Number
-    correction: Number
-    uncertainty: Sequence[Number]
-    tolerance: float
-    least: float | None
 
 
 class RememberedStatistics(SharedRule):
@@ -90,13 +74,19 @@ class RememberedStatistics(SharedRule):
     cast = False  # whether autocast is on in the pass
     of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
-    def __init__(self, known: Known, shares: Shares) -> None:
-        self.known, self.shares = known, shares
+    def __init__(self, place: int, known: Known, course: Course) -> None:
+        self.place, self.known, self.course = place, known, course
         self.uses: list[tuple[Tensor, int]] = []
-        self.batch: Tensor | None = None  # mean moments that go into the memories, (1, 2 * channel)
+        self.batch: Tensor | None = None  # mean moments that are remembered, (1, 2 * channel)
+        self.memories = known.memories  # with this batch
         self.spread = known.spread
         self.source_weight: Number | None = None
         self.target: ChannelStatistics | None = None
+
+    @property
+    def shares(self) -> Shares:
+        """What memories and batch weigh, once the first layer has looked."""
+        return self.course.weighed.shares[self.place]
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
@@ -107,7 +97,10 @@ class RememberedStatistics(SharedRule):
 
     def estimate(self, inputs: Tensor) -> ChannelStatistics:
         """The same, once precision is seen to."""
-        known, shares = self.known, self.shares
+        known = self.known
+        if self.place == 0:
+            self.course.watch(inputs, known.units, self.trust(inputs), self.replicas)
+        shares = self.shares
         if self.replicas is None:
             moments, weights = self._pool(inputs)  # (image, 2 * channel)
             mean = _average(moments, weights)  # (1, 2 * channel)
@@ -115,9 +108,11 @@ class RememberedStatistics(SharedRule):
         else:
             mean, within = self._gather(inputs, self.replicas)
         self.batch = batch = self.batch_mean(mean)
+        rows = torch.cat((known.memories, batch))  # (row, 2 * channel)
+        self.memories = torch.mm(shares.after, rows)  # (memory, 2 * channel)
         if known.classes is not None:
-            batch = without_class(batch, known.memories[:2][-1:], known.classes)
-        rows = torch.cat((known.memories, batch))  # (memory + 1, 2 * channel)
+            usual = torch.mm(shares.usual, known.freed)
+            rows = torch.cat((known.freed, without_class(batch, usual, known.classes)))
         steps = torch.mm(shares.steps, rows)  # from the source to each memory, to the batch
         products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
@@ -133,6 +128,10 @@ class RememberedStatistics(SharedRule):
         self.source_weight = 1 - kept * taken[0]
         self.target = self.to_statistics(torch.mv(steps.t(), parts))
         return self.target
+
+    def trust(self, inputs: Tensor) -> Tensor | None:  # noqa: ARG002 - of any image
+        """What each image counts for, (image,); None for the same."""
+        return None
 
     def moments(self, inputs: Tensor) -> Tensor:
         """What each image counts with, (image, 2 * channel)."""
@@ -201,12 +200,16 @@ class RememberedStatistics(SharedRule):
 class TrustedStatistics(RememberedStatistics):
     """The same; what an image lacks in trust is filled up from the shortest memory."""
 
+    def trust(self, inputs: Tensor) -> Tensor:
+        """Little for an image far outside of what the network was trained on."""
+        return trust(remoteness_in_units(super().moments(inputs)))
+
     def moments(self, inputs: Tensor) -> Tensor:
         """Between the image's own and those of the memory."""
         moments = super().moments(inputs)
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
-        return torch.lerp(self.known.memories[-1], own, weights)
+        return torch.lerp(self.known.memories[self.shares.shortest], own, weights)
 
 
 class BatchVariances(RememberedStatistics):

@@ -53,7 +53,8 @@ class Runs(NamedTuple):
     """What is to be taken out of the memories, and out of a batch.
 
     effects: believed, (group, moment).
-    apart: how far the classes in each memory are from what is usual, (memory, group).
+    apart: how far the classes in each memory, and in each of the last batches, are from what is
+        usual, (row, group).
     variance: of a class's share in the batch that comes, as far as labels come in runs, ().
     """
 
@@ -90,19 +91,20 @@ def to_groups(of_classes: Tensor, groups: int) -> Tensor:
     return of_classes.new_zeros(*of_classes.shape[:-1], groups).index_add(-1, place, of_classes)
 
 
-def find_runs(known: Effects, shares: Tensor) -> Runs:
+def find_runs(known: Effects, shares: Tensor, shortest: int) -> Runs:
     """What the classes that have been predicted make of the memories.
 
-    shares: of each class in each memory, (memory, class), the longest first; the shortest tells
-    what classes come now. What is usual is what the longest holds; the more labels come in runs,
-    the more it is all classes evenly.
+    shares: of each class in each memory, (row, class), the longest first; below them those in each
+    of the last batches. shortest: the row of the shortest memory, which tells what classes come
+    now. What is usual is what the longest holds; the more labels come in runs, the more it is all
+    classes evenly.
     """
     groups = len(known.images)
     certainty = in_runs(known.runs)
     shares = to_groups(shares, groups)
     usual = torch.lerp(shares[0], torch.full_like(shares[0], 1 / groups), certainty)
     apart = (shares - usual) * shares.sum(dim=1, keepdim=True)  # none where nothing was predicted
-    concentration = (apart[-1].square().sum() / (1 - 1 / groups)).clamp_max(1)
+    concentration = (apart[shortest].square().sum() / (1 - 1 / groups)).clamp_max(1)
     return Runs(known.believed(), certainty * apart, certainty * concentration / groups)
 
 

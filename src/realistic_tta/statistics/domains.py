@@ -12,14 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .content import Content, learn_content, scatter_of, whiten, whitening
+
 NEW = 3.0  # times as far away as images of a kind are from its mean
 FORETOLD = 0.85, 0.8  # kinds are believed a little below the first ratio, wholly below the second
 _HELD = 0.05  # both lie so much higher for kinds that are believed already
 _UNTOLD = 16.0  # images that kinds have foretold no better, at first
 _START = 0.5, 4.0  # how far those are at first, a feature, and how many images that stands for
 _RARE = 0.01  # how many images speak for a kind of which there has been none lately
-_RIDGE = 0.01  # a part of the variances, for directions in which no picture differs from itself
-_LEAST = 1e-4
 
 
 class Domains(NamedTuple):
@@ -79,32 +79,6 @@ def belief(foretold: Tensor, before: Tensor) -> Tensor:
     return ((begin + _HELD * before - of_kind / of_all) / (begin - end)).clamp(0, 1)
 
 
-def learn_content(domains: Domains, parts: Tensor, decay: Tensor) -> Domains:
-    """With what the parts of these images differ by: (image, part, feature)."""
-    apart = (parts - parts.mean(dim=1, keepdim=True)).flatten(0, 1)
-    kept = decay ** len(parts)
-    scatter = apart.T @ apart / (parts.shape[1] - 1)
-    return domains._replace(
-        content=kept * domains.content + scatter,
-        content_images=kept * domains.content_images + len(parts),
-    )
-
-
-def whitening(domains: Domains, parts: int) -> Tensor:
-    """Lower triangular; a signature divided by it has the content's variance 1 in any direction.
-
-    The fewer images, the more of the covariances between features is left out. parts: of an image.
-    """
-    features = len(domains.content)
-    content = domains.content / domains.content_images
-    variances = content.diagonal()
-    seen = (parts - 1) * domains.content_images
-    left_out = features / (features + seen)
-    added = (left_out + _RIDGE) * variances + _LEAST
-    factor: Tensor = torch.linalg.cholesky_ex((1 - left_out) * content + torch.diag(added))[0]
-    return factor
-
-
 def recognise(
     domains: Domains, signatures: Tensor, parts: Tensor, decay: Tensor, recent_decay: Tensor
 ) -> Recognised:
@@ -119,10 +93,10 @@ def recognise(
     batch. signatures: (image, feature). parts: theirs, (image, part, feature). decay: of what is
     known with each image. recent_decay: of what has been frequent.
     """
-    domains = learn_content(domains, parts, decay)
-    factor = whitening(domains, parts.shape[1])
-    white = torch.linalg.solve_triangular(factor, signatures.T, upper=False).T
-    means = torch.linalg.solve_triangular(factor, domains.signature.T, upper=False).T.contiguous()
+    content = Content(domains.content, domains.content_images)
+    content = learn_content(content, scatter_of(parts), len(parts), decay)
+    factor = whitening(content, parts.shape[1])
+    white, means = whiten(signatures, factor), whiten(domains.signature, factor).contiguous()
     raw, images, recent = (each.clone() for each in domains[:3])
     apart, features = domains.apart.clone(), signatures.shape[1]
     fresh, taken = (torch.zeros(len(images), dtype=torch.bool, device=raw.device) for _ in range(2))
@@ -148,5 +122,5 @@ def recognise(
         raw[place] += (signatures[image] - raw[place]) / images[place]
         means[place] += (own - means[place]) / images[place]
         places[image] = place
-    after = domains._replace(signature=raw, images=images, recent=recent, apart=apart)
+    after = Domains(raw, images, recent, *content, apart)
     return Recognised(places, fresh, after)

@@ -71,38 +71,92 @@ def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[We
     return Weights(total, squares), added / total
 
 
-def with_whole_batch(share: Tensor) -> Tensor:
-    """The batch's shares in each memory and in itself, (..., memory + 1)."""
-    return torch.nn.functional.pad(share, (0, 1), value=1.0)
+def recent_weights(rate: Tensor, images: Tensor) -> Tensor:
+    """What each of the last batches weighs in each memory, (layer, memory, batch).
 
+        weight = added * decay ** images since          added: as in `add_images`
 
-def mixing(share: Tensor) -> Tensor:
-    """What takes memories and batch, one below the other, to what they are after the batch.
+    images: how many each had in each layer, the newest first, (batch, layer).
 
-    share: of the batch in each memory, (..., memory). A square matrix, (..., memory + 1, same).
-
-    >>> mixing(torch.tensor([0.25], device="cpu")).tolist()
-    [[0.75, 0.25], [0.0, 1.0]]
+    >>> rate, images = torch.tensor([0.5], device="cpu").log(), torch.ones(3, 1, device="cpu")
+    >>> [round(each, 4) for each in recent_weights(rate, images)[0, 0].tolist()]
+    [1.0, 0.5, 0.25]
     """
-    shares = with_whole_batch(share)
-    kept = torch.diag_embed(1 - shares)[..., :-1]
-    return torch.cat((kept, shares.unsqueeze(-1)), dim=-1)
+    since = images.cumsum(dim=0) - images
+    rates = rate[:, None, None]
+    weights = torch.expm1(rates * images) / torch.expm1(rates) * torch.exp(rates * since)
+    return weights.permute(2, 0, 1)
 
 
-def uncertainty(images: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
+class Remembered(NamedTuple):
+    """Memories, and beside them the last batches that are in them.
+
+    weights: of the images in each memory, (layer, memory).
+    recent: of each of the last batches in it, (layer, memory, batch).
+    images: how many each of them had, (batch, layer).
+    """
+
+    weights: Weights
+    recent: Tensor
+    images: Tensor
+
+    def thinned(self, kept: Tensor, older: Tensor) -> tuple[Weights, Tensor]:
+        """What is left where the last batches count for a part, and what is older for a smaller.
+
+            memory = (older * total * memory + sum of (kept - older) * weight * batch) / total left
+
+        kept: of each of the last batches, (batch,), the newest first, none less than the one after
+        it. older: of what came before, (). The weights that are left, and what takes memories and
+        last batches, one below the other, to such memories: (layer, memory, memory + batch).
+        """
+        more = self.recent * (kept - older)
+        total = older * self.weights.total + more.sum(dim=-1)
+        each = self.recent.square() / self.images.clamp_min(1).T[:, None]
+        squares = each @ (kept.square() - older.square()) + older.square() * self.weights.squares
+        old = torch.diag_embed(older * self.weights.total)
+        matrix = torch.cat((old, more), dim=-1) / total.clamp_min(_LEAST)[..., None]
+        return Weights(total, squares), matrix
+
+
+def with_batch(matrix: Tensor, share: Tensor) -> Tensor:
+    """The same with a batch below: (..., memory, row) to (..., memory, row + 1).
+
+    share: of the batch in each memory, (..., memory).
+
+    >>> with_batch(torch.eye(1, device="cpu"), torch.tensor([0.25], device="cpu")).tolist()
+    [[0.75, 0.25]]
+    """
+    share = share.unsqueeze(-1)
+    return torch.cat((matrix * (1 - share), share), dim=-1)
+
+
+def uncertainty(images: Tensor, concentration: Tensor) -> Tensor:
     """Variance of each memory's mean, as a part of the images' spread: (..., memory).
 
-        uncertainty = max(1 / images, concentration)      of the longest: doubt * concentration
+        uncertainty = max(1 / images, concentration)
 
     One over the number of independent images; images of one class are not. images: as
-    `Weights.images`, (..., memory). shares, weight: of the predicted classes in each memory,
-    (memory, class), and of the images behind them, (memory,).
+    `Weights.images`, (..., memory). concentration: of the predicted classes, (memory,).
     """
-    chance, apart = 1 / images, class_concentration(shares)
-    if len(weight) == 1:
-        return torch.maximum(chance, apart)
-    longest = apart[:1] * doubt(apart[1], chance[..., 1:2], weight)
-    return torch.maximum(chance, torch.cat((longest, apart[1:].expand_as(chance[..., 1:])), dim=-1))
+    return torch.maximum(1 / images, concentration)
+
+
+def concentration(now: Tensor, shares: Tensor, weights: Weights) -> Tensor:
+    """How far the classes in each memory are from what they are in the long run, (memory,).
+
+    now: share of each class among the images that still count, (memory, class). shares: the same of
+    all images, the longest memory first; what is usual is what that one holds. The longest itself
+    is held against evenly spread classes, as far as there is `doubt`. weights: of the images behind
+    the shares, (memory,).
+    """
+    usual = shares[0]
+    found = class_concentration(now, usual)
+    if len(shares) == 1:
+        return torch.maximum(found, class_concentration(shares, _even(usual)))
+    chance = weights.squares[1] / weights.total[1].square().clamp_min(_LEAST)
+    runs = doubt(class_concentration(shares[1], usual), chance, weights.total)
+    longest = class_concentration(usual, _even(usual)) * runs
+    return torch.cat((torch.maximum(found[:1], longest), found[1:]))
 
 
 def doubt(next_apart: Tensor, chance: Tensor, weight: Tensor) -> Tensor:
@@ -124,25 +178,26 @@ def doubt(next_apart: Tensor, chance: Tensor, weight: Tensor) -> Tensor:
     return 1 - older * (1 - runs)
 
 
-def class_concentration(shares: Tensor) -> Tensor:
-    """How far the classes in each memory are from what they are in the long run, (memory,).
+def class_concentration(shares: Tensor, usual: Tensor) -> Tensor:
+    """How far the shares of classes are from the usual ones, (..., class) to (...).
 
         concentration = |shares - usual| ** 2 / (1 - |usual| ** 2)
 
-    shares: of each class among the images in a memory, (memory, class), the longest first. usual:
-    the longest memory's, and evenly spread classes for that one itself. Among n independent images
-    it is 1 / n on average, whatever is usual; so one over it is the number of independent images
-    that a memory is worth. It is 1 for a single class where they are usually even.
+    Among n independent images it is 1 / n on average, whatever is usual; so one over it is the
+    number of independent images that a memory is worth. It is 1 for a single class where they are
+    usually even, and 0 where no class has been predicted yet. usual: (class,).
 
-    >>> even, single = [0.5, 0.5], [1.0, 0.0]
-    >>> class_concentration(torch.tensor([even, single], device="cpu")).tolist()
-    [0.0, 1.0]
+    >>> even, single = torch.tensor([[0.5, 0.5], [1.0, 0.0]], device="cpu")
+    >>> class_concentration(even, even).item(), class_concentration(single, even).item()
+    (0.0, 1.0)
     """
-    even = torch.full_like(shares[:1], 1 / shares.shape[1])
-    usual = torch.cat((even, shares[:1].expand(len(shares) - 1, -1)))
-    left = 1 - usual.square().sum(dim=1)
-    apart = (shares - usual).square().sum(dim=1) / left.clamp_min(_LEAST)
-    return apart * shares.sum(dim=1)  # 0 for a memory in which no class has been predicted yet
+    left = 1 - usual.square().sum()
+    apart = (shares - usual).square().sum(dim=-1) / left.clamp_min(_LEAST)
+    return apart * shares.sum(dim=-1)
+
+
+def _even(shares: Tensor) -> Tensor:
+    return torch.full_like(shares, 1 / len(shares))
 
 
 _LEAST = 1e-6  # of what is left where one class is all there is

@@ -2,7 +2,7 @@
 
 Noise, blur or a dark lens leave their mark on every part of an image; what is in the picture
 differs from part to part. So what the parts of one image differ by is content, and what images
-differ by beyond that is their kind. Used by statistics/domains.py.
+differ by beyond that is their kind. Used by normalization/course.py and domain_statistics.py.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ def signature(values: Tensor) -> Tensor:
     return torch.cat((mean, (variance + _FLOOR).log(), (square + _FLOOR).log()), dim=1)
 
 
-def signatures(inputs: Tensor, units: Units) -> tuple[Tensor, Tensor]:
+def signatures(
+    inputs: Tensor, units: Units, channels: slice = slice(None)
+) -> tuple[Tensor, Tensor]:
     """Of whole images, (image, 3 * channel), and of their parts, (image, part, 3 * channel).
 
     inputs: (image, channel, *positions), four or more along every axis. Parts are halves along each
-    of the last two axes: quarters of a picture, halves of a sound.
+    of the last two axes: quarters of a picture, halves of a sound. channels: those looked at.
     """
     shape = (-1, *(1 for _ in inputs.shape[2:]))
-    values = inputs.to(units.deviation.dtype) - units.source.mean.view(shape)
-    values = values / units.deviation.view(shape)
+    mean, deviation = (each[channels].view(shape) for each in (units.source.mean, units.deviation))
+    values = (inputs[:, channels].to(deviation.dtype) - mean) / deviation
     parts = [values]
     for axis in range(max(2, values.ndim - 2), values.ndim):
         parts = [half for part in parts for half in part.tensor_split(2, dim=axis)]

@@ -1,0 +1,180 @@
+"""When the present domain began: how probable each of the last batches is as its first.
+
+Bayesian online change point detection (Adams and MacKay 2007) on the mean signatures of batches
+(signature.py). For every moment at which the domain may have begun there is a mean of the batches
+since; the one that foretells the next batch well becomes more probable, and a domain that begins
+now is as probable as a batch that none of them foretold. Nothing is decided: a batch from before
+counts for as much as it is probable that nothing has changed since.
+Used by normalization/course.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .content import Content, learn_content, whiten, whitening
+
+RECENT = 16  # batches at each of which the domain may have begun
+_HAZARD = 0.001  # chance of a change with every image
+_BETWEEN = 3.0  # variance between domains, in units of that between images of one
+_INDEPENDENT = 12.0  # features that a signature is worth: neighbouring channels say the same
+_FREEDOM = 7.5  # degrees of freedom: a tail for odd pictures
+_WARM = 30.0  # images after which half of the hazard is believed: content has to be known first
+_START = 0.5, 4.0  # distance of images from their domain's mean at first, and what that weighs
+_UNUSUAL = 4.0  # times what is usual: the most that a batch counts for
+_REACH = 1000.0  # images that distance is averaged over
+_IMPOSSIBLE = -1e9
+_LEAST = 1e-6
+
+
+class Changes(NamedTuple):
+    """What is known of the course of the stream.
+
+    signatures: mean of each of the last batches, the newest first, (batch, feature).
+    images: how many each had, (batch,).
+    older, older_images: the same of all that came before and is of one domain with them.
+    beginnings: logarithm of the chance that the domain began with each of the batches, and, last,
+        that it began before them, (batch + 1,).
+    usual: squared distance of images from their domain's mean, a feature, and its weight, (2,).
+    content, content_images: as `Content` has them.
+    """
+
+    signatures: Tensor
+    images: Tensor
+    older: Tensor
+    older_images: Tensor
+    beginnings: Tensor
+    usual: Tensor
+    content: Tensor
+    content_images: Tensor
+
+    @classmethod
+    def none(cls, features: int, like: Tensor) -> Changes:
+        """Before the first batch: the domain began before it."""
+        beginnings = like.new_full((RECENT + 1,), _IMPOSSIBLE)
+        beginnings[-1] = 0
+        return cls(
+            like.new_zeros(RECENT, features),
+            like.new_zeros(RECENT),
+            like.new_zeros(features),
+            like.new_zeros(()),
+            beginnings,
+            like.new_tensor(_START),
+            like.new_zeros(features, features),
+            like.new_zeros(()),
+        )
+
+
+class Seen(NamedTuple):
+    """What a batch tells of the past.
+
+    recent: how probable it is that nothing has changed since each of the last batches, (batch,).
+    older: the same of what came before them, ().
+    joined: the chance that the oldest of them is of one domain with what came before it, ().
+    """
+
+    recent: Tensor
+    older: Tensor
+    joined: Tensor
+
+    @classmethod
+    def nothing(cls, recent: int, like: Tensor) -> Seen:
+        """Nothing has changed, so far as anybody looked."""
+        return cls(like.new_ones(recent), like.new_ones(()), like.new_ones(()))
+
+    def doubted(self, doubt: Tensor) -> Seen:
+        """With a doubt, 0 to 1, that there are any changes."""
+        return Seen(*(torch.lerp(each, torch.ones_like(each), doubt) for each in self))
+
+
+class Sight(NamedTuple):
+    """A batch, as far as it was looked at.
+
+    signature: mean over the images, (feature,). scatter: of their parts, as `scatter_of` gives it.
+    images: how many they are. batch: how many came. parts: of an image.
+    """
+
+    signature: Tensor
+    scatter: Tensor
+    images: int
+    batch: int
+    parts: int
+
+
+def look(known: Changes, sight: Sight, decay: Tensor) -> tuple[Seen, Changes]:
+    """What a batch tells, and what is known with it.
+
+    decay: of what is known of content, with each image.
+
+        chance that the domain began with batch b = before * (1 - hazard) * density(distance)
+        chance that it begins now                 = hazard * density(what is usual between domains)
+    """
+    signature, scatter, images, batch, parts = sight
+    content = learn_content(Content(known.content, known.content_images), scatter, images, decay)
+    distance, shares = _distances(known, signature, images, whitening(content, parts))
+    variance = known.usual[0]
+    known_content = known.content_images / (known.content_images + _WARM)
+    hazard = (1 - (1 - _HAZARD) ** batch) * known_content  # none with the first batch
+    stayed = known.beginnings + torch.log1p(-hazard) + log_density(distance, variance * shares)
+    between = variance * (1 / images + _BETWEEN)
+    now = torch.log(hazard).clamp_min(_IMPOSSIBLE) + log_density(between, between)
+    after = torch.log_softmax(torch.cat((now[None], stayed)), dim=0)  # (batch + 2,)
+    chance = after.exp()
+    at_least = chance.flip(0).cumsum(0).flip(0)  # that it began with this batch or before
+    seen = Seen(at_least[1:-1], chance[-1], torch.sigmoid(after[-1] - after[-2]))
+    found = (torch.softmax(stayed, dim=0) * distance / shares).sum()
+    usual = _with_distance(known, found, images)
+    joined = seen.joined * known.older_images
+    older_images = joined + known.images[-1]
+    share = known.images[-1] / older_images.clamp_min(_LEAST)
+    return seen, Changes(
+        torch.cat((signature[None], known.signatures[:-1])),
+        torch.cat((known.images.new_tensor([images]), known.images[:-1])),
+        torch.lerp(known.older, known.signatures[-1], share),
+        older_images.clamp_max(_REACH),
+        torch.cat((after[:-2], torch.logaddexp(after[-2], after[-1])[None])),
+        usual,
+        *content,
+    )
+
+
+def _with_distance(known: Changes, found: Tensor, images: int) -> Tensor:
+    """What is usual after a batch so far from its domain's mean, a feature, an image: (2,).
+
+    Whether or not it is a change: where all images are unlike each other, that is usual. But a
+    change is rare and far away, and counts no more than so many times what is usual.
+    """
+    usual, weight = known.usual.unbind()
+    added = images * (known.content_images > 0)  # the first batch has nothing to be far from
+    weight = weight * math.exp(-images / _REACH) + added
+    found = torch.minimum(found, _UNUSUAL * usual)
+    return torch.stack((usual + added / weight * (found - usual), weight))
+
+
+def _distances(
+    known: Changes, signature: Tensor, images: int, factor: Tensor
+) -> tuple[Tensor, Tensor]:
+    """From the mean since each beginning, a feature, squared, (batch + 1,).
+
+    And how much chance makes of it, in units of a single image's: 1 / images + 1 / images since.
+    """
+    rows = torch.cat((signature[None], known.signatures, known.older[None]))
+    now, *_ = white = whiten(rows, factor)
+    counts = torch.cat((known.images, known.older_images[None]))[:, None]
+    since = counts.cumsum(0).clamp_min(_LEAST)  # (batch + 1, 1)
+    means = (white[1:] * counts).cumsum(0) / since
+    return (now - means).square().mean(dim=1), 1 / images + 1 / since[:, 0]
+
+
+def log_density(distance: Tensor, variance: Tensor) -> Tensor:
+    """Of a batch so far from what was foretold, but for a constant: Student's.
+
+    distance: squared, a feature. variance: what is expected of it.
+    """
+    freedom, features = _FREEDOM, _INDEPENDENT
+    tail = torch.log1p(features / freedom * distance / variance)
+    return -0.5 * (features * torch.log(variance) + (freedom + features) * tail)

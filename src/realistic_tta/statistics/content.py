@@ -1,0 +1,55 @@
+"""What pictures differ by because of what they show: the covariance of the parts of single images.
+
+Noise is all over a picture, and what it shows is not: its quarters differ by content alone. So
+distances between signatures (signature.py) are measured in units of what quarters of single
+pictures differ by. Used by statistics/domains.py and statistics/changes.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_RIDGE = 0.01  # a part of the variances, for directions in which no picture differs from itself
+_LEAST = 1e-4
+
+
+class Content(NamedTuple):
+    """scatter: of parts about their image, (feature, feature). images: of how many, ()."""
+
+    scatter: Tensor
+    images: Tensor
+
+
+def scatter_of(parts: Tensor) -> Tensor:
+    """Summed over the images: (image, part, feature) to (feature, feature)."""
+    apart = (parts - parts.mean(dim=1, keepdim=True)).flatten(0, 1)
+    return apart.T @ apart / (parts.shape[1] - 1)
+
+
+def learn_content(content: Content, scatter: Tensor, images: int, decay: Tensor) -> Content:
+    """With what the parts of so many images differ by."""
+    kept = decay**images
+    return Content(kept * content.scatter + scatter, kept * content.images + images)
+
+
+def whitening(content: Content, parts: int) -> Tensor:
+    """Lower triangular; a signature divided by it has the content's variance 1 in any direction.
+
+    The fewer images, the more of the covariances between features is left out. parts: of an image.
+    """
+    features = len(content.scatter)
+    covariance = content.scatter / content.images
+    variances = covariance.diagonal()
+    left_out = features / (features + (parts - 1) * content.images)
+    added = (left_out + _RIDGE) * variances + _LEAST
+    factor: Tensor = torch.linalg.cholesky_ex((1 - left_out) * covariance + torch.diag(added))[0]
+    return factor
+
+
+def whiten(signatures: Tensor, factor: Tensor) -> Tensor:
+    """Signatures divided by `whitening`, (image, feature)."""
+    white: Tensor = torch.linalg.solve_triangular(factor, signatures.T, upper=False)
+    return white.T
