@@ -3,9 +3,10 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_classes.png, beyond_effects.png and, for domains, beyond_domains.png, as docs/beyond.md shows
-them. All but source and effects look at the first BatchNorm layer, whose inputs are the same
-whatever the layers do. Those two are errors on the corruptions that settings were chosen on.
+beyond_changes.png, beyond_classes.png, beyond_effects.png and, for domains, beyond_domains.png, as
+docs/beyond.md shows them. All but source, changes and effects look at the first BatchNorm layer,
+whose inputs are the same whatever the layers do. Those three are errors on the corruptions that
+settings were chosen on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from realistic_tta.statistics.signature import signatures
 
 SIZE = (5.0, 3.0)
 OURS, THEIRS = STYLES["realistic"]["color"], STYLES["rectified_tema"]["color"]
-ALONE: dict[str, Any] = {"noise": 0.0, "tolerance": 0.0, "source_share": 0.0}  # the last memory
+# The last memory, and all that came by.
+ALONE: dict[str, Any] = {"noise": 0.0, "tolerance": 0.0, "source_share": 0.0, "changes": False}
 OFF = "log of the ratio, mean channel"
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
@@ -137,11 +139,12 @@ def memories() -> Figure:
         "images since the change",
         OFF,
     )
-    for several, colour, label in (
-        (True, OURS, "three memories"),
-        (False, "#999999", "one, of 128 images"),
+    for several, changes, colour, label in (
+        (True, True, OURS, "three memories, and changes seen"),
+        (True, False, THEIRS, "three memories"),
+        (False, False, "#999999", "one, of 128 images"),
     ):
-        network = adapted(several_memories=several, source_share=0.0)
+        network = adapted(several_memories=several, changes=changes, source_share=0.0)
         way = []
         for batch in torch.cat((before, after)).split(4):
             network(batch)
@@ -199,6 +202,37 @@ def classes() -> Figure:
             weight, squares = network.weight[0, 1].item(), network.squares[0, 1].item()
             worth.append(1 / max(squares / weight**2, concentration))
         axes.plot(range(8, 601, 8), worth, color=colour, label=label)
+    axes.legend()
+    return figure
+
+
+@in_style
+def changes() -> Figure:
+    """The error by how many images ago the corruption began, 50 images of each in turns."""
+    parts = [shifted(name, 2000) for name in VALIDATION]
+    figure, axes = panel(
+        "A new corruption every 50 photographs, batch size 1",
+        "images since the corruption began",
+        "error (%)",
+    )
+    for seeing, told, colour, label in (
+        (False, False, "#999999", "without looking for changes"),
+        (True, False, OURS, "realistic"),
+        (False, True, THEIRS, "told of every change"),
+    ):
+        network, wrong = adapted(changes=seeing), []
+        for start, (images, labels) in itertools.product(range(0, 2000, 50), parts):
+            if told:
+                network.reset()
+            few = range(start, start + 50)
+            wrong += [network(images[[one]]).argmax(1) != labels[[one]] for one in few]
+        by_age = torch.cat(wrong).float().view(-1, 50).mean(dim=0)
+        ends = [1, 2, 4, 8, 16, 32, 50]
+        errors = [100 * part.mean().item() for part in by_age.tensor_split(ends[:-1])]
+        axes.plot(ends, errors, color=colour, marker=".", label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ends, ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-50"])
+    axes.set_ylim(bottom=0)
     axes.legend()
     return figure
 
@@ -273,6 +307,7 @@ PICTURES = {
     "warm_start": warm_start,
     "memories": memories,
     "source": source,
+    "changes": changes,
     "classes": classes,
     "effects": effects,
     "domains": domains,

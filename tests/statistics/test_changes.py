@@ -28,7 +28,7 @@ NOT_FORGOTTEN = torch.tensor(1.0)
 def sight(values: Tensor, content: float = 1.0) -> Sight:
     """Of images with these signatures, (image, feature), whose parts differ by so much."""
     scatter = torch.eye(FEATURES) * content * len(values)
-    return Sight(values.mean(dim=0), scatter, len(values), len(values), 4)
+    return Sight(values.mean(dim=0), scatter, len(values), 4)
 
 
 def course(levels: list[float], size: int = 1, apart: float = 0.7) -> tuple[list[Seen], Changes]:

@@ -14,7 +14,6 @@ from realistic_tta.statistics.memories import (
     concentration,
     forgetting,
     predicted,
-    recent_weights,
     steady,
     uncertainty,
 )
@@ -170,9 +169,7 @@ def test_what_is_left_of_a_memory_is_the_weighted_mean_of_what_still_counts(
     images = torch.tensor(sizes[::-1][:last], dtype=torch.float64)[:, None]
     kept = torch.tensor(sorted(parts[:last], reverse=True), dtype=torch.float64)
     older = kept.min() * parts[-1]
-    state = Remembered(
-        Weights(*(each[None] for each in weights)), recent_weights(rate, images), images
-    )
+    state = Remembered(Weights(*(each[None] for each in weights)), rate, images)
     left, matrix = state.thinned(kept, older)
     found = matrix[0] @ torch.cat((memories, values.flip(0)[:last]))
 

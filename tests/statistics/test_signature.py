@@ -9,11 +9,16 @@ from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.image_moments import Units
-from realistic_tta.statistics.signature import has_signature, signature, signatures
+from realistic_tta.statistics.signature import Marks, has_signature, signatures
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def signature(shown: Tensor) -> Tensor:
+    """Of images, (image, channel, *positions), as if each were one part."""
+    return Marks.of(shown[:, :, None]).signature()[:, 0]
 
 
 def by_hand(image: np.ndarray) -> list[float]:
@@ -44,8 +49,34 @@ def test_signatures_are_in_the_sources_units() -> None:
     mean, variance = torch.tensor([3.0, -1.0]), torch.tensor([4.0, 0.25])
     units = Units.of(ChannelStatistics(mean, variance), 0.0)
     shown = values(4, 2, 16, 16) * variance.sqrt().view(2, 1, 1) + mean.view(2, 1, 1)
+    one = Units.of(ChannelStatistics(torch.zeros(2), torch.ones(2)), 0.0)
+    for found, plain in zip(
+        signatures(shown, units), signatures(values(4, 2, 16, 16), one), strict=True
+    ):
+        torch.testing.assert_close(found, plain, atol=1e-4, rtol=1e-4)
     whole, _ = signatures(shown, units)
-    torch.testing.assert_close(whole, signature(values(4, 2, 16, 16)), atol=1e-4, rtol=1e-4)
+    assert whole[:, :4].abs().max() < 0.3  # mean and logarithm of the variance
+
+
+def test_a_whole_image_has_the_variance_between_its_parts() -> None:
+    """And what changes inside of them."""
+    units = Units.of(ChannelStatistics(torch.zeros(2), torch.ones(2)), 0.0)
+    shown = values(3, 2, 8, 8)
+    shown[..., :4, :] += 5
+    whole, parts = signatures(shown, units)
+    expected = signature(shown)
+    torch.testing.assert_close(whole[:, :4], expected[:, :4], atol=1e-5, rtol=1e-5)
+    squares = parts[..., 4:].exp().mean(dim=1)
+    torch.testing.assert_close(whole[:, 4:].exp(), squares, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_left_of_an_odd_number_is_not_looked_at() -> None:
+    units = Units.of(ChannelStatistics(torch.zeros(2), torch.ones(2)), 0.0)
+    shown = values(3, 2, 9, 11)
+    for found, even in zip(
+        signatures(shown, units), signatures(shown[..., :8, :10], units), strict=True
+    ):
+        assert torch.equal(found, even)
 
 
 @pytest.mark.parametrize(("shape", "parts"), [((8,), 2), ((8, 8), 4), ((4, 8, 8), 4)])

@@ -35,7 +35,6 @@ from realistic_tta.statistics.memories import (
     class_concentration,
     concentration,
     predicted,
-    recent_weights,
     with_batch,
 )
 
@@ -75,8 +74,7 @@ class ClassMemory(BatchNormMethod):
     def remembered_classes(self) -> Remembered:
         """The weights behind the shares of the classes, as of a single layer."""
         weights = Weights(self.class_weight[None], self.class_squares[None])
-        images = self.class_recent[:, None]
-        return Remembered(weights, recent_weights(self.rate, images), images)
+        return Remembered(weights, self.rate, self.class_recent[:, None])
 
     @property
     def effects(self) -> Effects:

@@ -31,7 +31,6 @@ from realistic_tta.statistics.memories import (
     Weights,
     add_images,
     forgetting,
-    recent_weights,
     steady,
     uncertainty,
     with_batch,
@@ -119,9 +118,7 @@ class Realistic(ClassMemory):
     @property
     def remembered(self) -> Remembered:
         """The weights behind the memories."""
-        weights = Weights(self.weight, self.squares)
-        recent = recent_weights(self.rate, self.recent_images)
-        return Remembered(weights, recent, self.recent_images)
+        return Remembered(Weights(self.weight, self.squares), self.rate, self.recent_images)
 
     def reset(self) -> None:
         """Forgets everything seen, in every memory."""
@@ -177,21 +174,15 @@ class Realistic(ClassMemory):
         itself[..., -1] = 1
         images = now.images
         spread_weight, spread_share = self._spread_weight(images[:, -1], size)
+        steps = torch.matmul(self.steps, torch.cat((counting, itself), dim=1))
+        both = torch.cat((with_batch(joined, whole_share), steps), dim=1)
+        correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
         least = settings.source_share if settings.lean_on_source else None
         shares = [
             Shares(*rows, *sure, doubtful, settings.tolerance, least)
             for rows, sure, doubtful in zip(
-                zip(
-                    torch.matmul(self.steps, torch.cat((counting, itself), dim=1)).unbind(),
-                    with_batch(joined, whole_share).unbind(),
-                    matrix[:, :2][:, -1:].unbind(),
-                    strict=True,
-                ),
-                zip(
-                    numbers(spread_share),
-                    numbers(images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)),
-                    strict=True,
-                ),
+                zip(both.unbind(), matrix[:, :2][:, -1:].unbind(), strict=True),
+                zip(numbers(spread_share), numbers(correction), strict=True),
                 table(self._doubtful(images, seen)),
                 strict=True,
             )

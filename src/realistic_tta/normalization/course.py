@@ -24,16 +24,14 @@ from realistic_tta.statistics.signature import FEATURES, has_signature, signatur
 from .replicas import Replicas
 
 MOST_CHANNELS = 16  # of the first layer that are looked at
-MOST_IMAGES = 16  # of a batch
 
 
 class Shares(NamedTuple):
     """What memories, last batches and this one weigh in a layer's averages, and how sure these are.
 
     Rows are the memories, the last batches and this batch, one below the other.
-    steps: from them to the steps from the source to each memory with the batch, and to the batch,
-        of what still counts, (memory + 1, row).
-    after: from them to the memories of all images, (memory, row).
+    both: from them to the memories of all images with this batch, and below these to the steps from
+        the source to each memory of what still counts, and to the batch, (2 * memory + 1, row).
     usual: from them, without this batch, to what images of the domain usually have, (1, row - 1).
     spread: the batch's share in it, a number.
     correction: n / (n - 1) for the n images that the spread is measured among.
@@ -42,8 +40,7 @@ class Shares(NamedTuple):
     least: what the source weighs at least; None to leave it out.
     """
 
-    steps: Tensor
-    after: Tensor
+    both: Tensor
     usual: Tensor
     spread: Number
     correction: Number
@@ -52,14 +49,14 @@ class Shares(NamedTuple):
     least: float | None
 
     @property
-    def shortest(self) -> int:
-        """Which row is the shortest memory."""
-        return len(self.after) - 1
+    def memories(self) -> int:
+        """How many there are."""
+        return len(self.uncertainty)
 
 
 def features_of(channels: int) -> int:
     """How many numbers a signature has in a first layer of so many channels."""
-    return FEATURES * len(range(0, channels, _every(channels, MOST_CHANNELS)))
+    return FEATURES * len(range(0, channels, _every(channels)))
 
 
 class Weighed(NamedTuple):
@@ -110,36 +107,38 @@ class Course:
         """Looks at what reaches the first layer, once. trust: what each image counts for."""
         if self.known is None or self.after is not None or not has_signature(inputs):
             return
-        sight = sight_of(inputs, units, trust, replicas, self.batch)
+        sight = sight_of(inputs, units, trust, replicas)
         seen, self.after = look(self.known, sight, self.decay)
         self.seen, self._weighed = seen.doubted(self.doubt), None
 
 
 def sight_of(
-    inputs: Tensor, units: Units, trust: Tensor | None, replicas: Replicas | None, batch: int
+    inputs: Tensor, units: Units, trust: Tensor | None, replicas: Replicas | None
 ) -> Sight:
-    """Of some images and channels, evenly spaced; of all processes together."""
-    some, channels = (slice(None, None, _every(*each)) for each in _most(inputs))
-    whole, parts = (each.clamp(-_MOST, _MOST) for each in signatures(inputs[some], units, channels))
-    weights = whole.new_ones(len(whole)) if trust is None else trust[some]
-    total, scatter = weights @ whole, scatter_of(parts * weights[:, None, None])
-    counted, looked_at = weights.sum(), len(whole)
+    """Of some channels, evenly spaced; of the images of all processes together."""
+    channels = slice(None, None, _every(inputs.shape[1]))
+    found = signatures(inputs, units, channels)
+    whole, parts = (torch.nan_to_num(each, _MOST).clamp(-_MOST, _MOST) for each in found)
+    weights = whole.new_ones(len(whole)) if trust is None else trust
+    sums = torch.cat((whole, torch.ones_like(whole[:, :1])), dim=1)  # (image, feature + 1)
+    sums = weights.to(_wide(whole)) @ sums.to(_wide(whole))
+    scatter, images = scatter_of((parts * weights[:, None, None]).to(_wide(whole))), len(whole)
     if replicas is not None:
-        own = torch.cat((total, scatter.flatten(), counted[None], counted.new_tensor([looked_at])))
-        everyone = replicas.add(own)
-        total, scatter, (counted, number) = everyone.split([len(total), scatter.numel(), 2])
-        scatter, looked_at = scatter.view(len(total), -1), int(number)
-    return Sight(total / counted.clamp_min(_LEAST), scatter, looked_at, batch, parts.shape[1])
+        own = torch.cat((sums, scatter.flatten(), sums.new_tensor([images])))
+        sums, scatter, number = replicas.add(own).split([len(sums), scatter.numel(), 1])
+        scatter, images = scatter.view(len(sums) - 1, -1), int(number)
+    mean = sums[:-1] / sums[-1].clamp_min(_LEAST)
+    return Sight(mean.to(whole.dtype), scatter.to(whole.dtype), images, parts.shape[1])
 
 
-def _most(inputs: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Of images and of channels: how many there are, and how many are looked at."""
-    return (inputs.shape[0], MOST_IMAGES), (inputs.shape[1], MOST_CHANNELS)
+def _wide(like: Tensor) -> torch.dtype:
+    """Sums do not depend on how images are spread over processes; not every device has it."""
+    return like.dtype if like.device.type == "mps" else torch.float64
 
 
-def _every(count: int, most: int) -> int:
+def _every(channels: int) -> int:
     """The step at which no more than so many are taken."""
-    return max(1, -(-count // most))
+    return max(1, -(-channels // MOST_CHANNELS))
 
 
 _MOST = 50.0  # of a signature's numbers: one wild image must not be all that there is

@@ -72,6 +72,7 @@ class RememberedStatistics(SharedRule):
     """Leans on the source, then on each memory, as far as chance explains how they differ."""
 
     cast = False  # whether autocast is on in the pass
+    shares: Shares  # what memories and batch weigh, once the first layer has looked
     of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
     def __init__(self, place: int, known: Known, course: Course) -> None:
@@ -82,11 +83,6 @@ class RememberedStatistics(SharedRule):
         self.spread = known.spread
         self.source_weight: Number | None = None
         self.target: ChannelStatistics | None = None
-
-    @property
-    def shares(self) -> Shares:
-        """What memories and batch weigh, once the first layer has looked."""
-        return self.course.weighed.shares[self.place]
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
@@ -100,7 +96,7 @@ class RememberedStatistics(SharedRule):
         known = self.known
         if self.place == 0:
             self.course.watch(inputs, known.units, self.trust(inputs), self.replicas)
-        shares = self.shares
+        shares = self.shares = self.course.weighed.shares[self.place]
         if self.replicas is None:
             moments, weights = self._pool(inputs)  # (image, 2 * channel)
             mean = _average(moments, weights)  # (1, 2 * channel)
@@ -109,11 +105,12 @@ class RememberedStatistics(SharedRule):
             mean, within = self._gather(inputs, self.replicas)
         self.batch = batch = self.batch_mean(mean)
         rows = torch.cat((known.memories, batch))  # (row, 2 * channel)
-        self.memories = torch.mm(shares.after, rows)  # (memory, 2 * channel)
+        both = torch.mm(shares.both, rows)
+        self.memories, steps = both[: shares.memories], both[shares.memories :]
         if known.classes is not None:
             usual = torch.mm(shares.usual, known.freed)
             rows = torch.cat((known.freed, without_class(batch, usual, known.classes)))
-        steps = torch.mm(shares.steps, rows)  # from the source to each memory, to the batch
+            steps = torch.mm(shares.both[shares.memories :], rows)
         products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
@@ -209,7 +206,7 @@ class TrustedStatistics(RememberedStatistics):
         moments = super().moments(inputs)
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
-        return torch.lerp(self.known.memories[self.shares.shortest], own, weights)
+        return torch.lerp(self.known.memories[self.shares.memories - 1], own, weights)
 
 
 class BatchVariances(RememberedStatistics):

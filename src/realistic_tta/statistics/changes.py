@@ -27,6 +27,7 @@ _WARM = 30.0  # images after which half of the hazard is believed: content has t
 _START = 0.5, 4.0  # distance of images from their domain's mean at first, and what that weighs
 _UNUSUAL = 4.0  # times what is usual: the most that a batch counts for
 _REACH = 1000.0  # images that distance is averaged over
+_SURE = 0.999
 _IMPOSSIBLE = -1e9
 _LEAST = 1e-6
 
@@ -92,16 +93,15 @@ class Seen(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """A batch, as far as it was looked at.
+    """What is looked at of a batch.
 
     signature: mean over the images, (feature,). scatter: of their parts, as `scatter_of` gives it.
-    images: how many they are. batch: how many came. parts: of an image.
+    images: how many they are. parts: of an image.
     """
 
     signature: Tensor
     scatter: Tensor
     images: int
-    batch: int
     parts: int
 
 
@@ -113,23 +113,24 @@ def look(known: Changes, sight: Sight, decay: Tensor) -> tuple[Seen, Changes]:
         chance that the domain began with batch b = before * (1 - hazard) * density(distance)
         chance that it begins now                 = hazard * density(what is usual between domains)
     """
-    signature, scatter, images, batch, parts = sight
+    signature, scatter, images, parts = sight
     content = learn_content(Content(known.content, known.content_images), scatter, images, decay)
     distance, shares = _distances(known, signature, images, whitening(content, parts))
     variance = known.usual[0]
     known_content = known.content_images / (known.content_images + _WARM)
-    hazard = (1 - (1 - _HAZARD) ** batch) * known_content  # none with the first batch
+    hazard = (1 - (1 - _HAZARD) ** images) * known_content  # none with the first batch
     stayed = known.beginnings + torch.log1p(-hazard) + log_density(distance, variance * shares)
     between = variance * (1 / images + _BETWEEN)
     now = torch.log(hazard).clamp_min(_IMPOSSIBLE) + log_density(between, between)
     after = torch.log_softmax(torch.cat((now[None], stayed)), dim=0)  # (batch + 2,)
     chance = after.exp()
     at_least = chance.flip(0).cumsum(0).flip(0)  # that it began with this batch or before
-    seen = Seen(at_least[1:-1], chance[-1], torch.sigmoid(after[-1] - after[-2]))
+    joined = torch.sigmoid(after[-1:] - after[-2:-1])
+    sure = _or_sure(torch.cat((at_least[1:], joined)))
+    seen = Seen(sure[:-2], sure[-2], sure[-1])
     found = (torch.softmax(stayed, dim=0) * distance / shares).sum()
     usual = _with_distance(known, found, images)
-    joined = seen.joined * known.older_images
-    older_images = joined + known.images[-1]
+    older_images = seen.joined * known.older_images + known.images[-1]
     share = known.images[-1] / older_images.clamp_min(_LEAST)
     return seen, Changes(
         torch.cat((signature[None], known.signatures[:-1])),
@@ -140,6 +141,15 @@ def look(known: Changes, sight: Sight, decay: Tensor) -> tuple[Seen, Changes]:
         usual,
         *content,
     )
+
+
+def _or_sure(chances: Tensor) -> Tensor:
+    """Chances; those that are as good as certain are 1, which saves work (statistics/memories.py).
+
+    >>> _or_sure(torch.tensor([0.5, 0.9995], device="cpu")).tolist()
+    [0.5, 1.0]
+    """
+    return torch.where(chances > _SURE, 1.0, chances)
 
 
 def _with_distance(known: Changes, found: Tensor, images: int) -> Tensor:

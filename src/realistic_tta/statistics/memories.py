@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .leaning import number
 from .momentum import THRESHOLD
 
 
@@ -92,12 +93,12 @@ class Remembered(NamedTuple):
     """Memories, and beside them the last batches that are in them.
 
     weights: of the images in each memory, (layer, memory).
-    recent: of each of the last batches in it, (layer, memory, batch).
-    images: how many each of them had, (batch, layer).
+    rate: at which each memory forgets, (memory,).
+    images: how many each of the last batches had, (batch, layer).
     """
 
     weights: Weights
-    recent: Tensor
+    rate: Tensor
     images: Tensor
 
     def thinned(self, kept: Tensor, older: Tensor) -> tuple[Weights, Tensor]:
@@ -109,13 +110,24 @@ class Remembered(NamedTuple):
         it. older: of what came before, (). The weights that are left, and what takes memories and
         last batches, one below the other, to such memories: (layer, memory, memory + batch).
         """
-        more = self.recent * (kept - older)
+        whole = number(older)
+        if not isinstance(whole, Tensor) and whole == 1:
+            return self.weights, self._as_they_are()
+        recent = recent_weights(self.rate, self.images)  # (layer, memory, batch)
+        more = recent * (kept - older)
         total = older * self.weights.total + more.sum(dim=-1)
-        each = self.recent.square() / self.images.clamp_min(1).T[:, None]
+        each = recent.square() / self.images.clamp_min(1).T[:, None]
         squares = each @ (kept.square() - older.square()) + older.square() * self.weights.squares
         old = torch.diag_embed(older * self.weights.total)
         matrix = torch.cat((old, more), dim=-1) / total.clamp_min(_LEAST)[..., None]
         return Weights(total, squares), matrix
+
+    def _as_they_are(self) -> Tensor:
+        layers, memories = self.weights.total.shape
+        rows = memories + len(self.images)
+        like = self.weights.total
+        same = torch.eye(memories, rows, dtype=like.dtype, device=like.device)
+        return same.expand(layers, -1, -1)
 
 
 def with_batch(matrix: Tensor, share: Tensor) -> Tensor:
