@@ -91,6 +91,18 @@ def test_where_all_images_are_unlike_each_other_that_is_usual() -> None:
     assert min(each.older.item() for each in seen[300:]) > 0.9
 
 
+def test_a_stuck_camera_does_not_make_all_other_images_new_for_ever() -> None:
+    _, known = course([0.0] * 3000, apart=0.0)
+    assert all(torch.isfinite(each).all() for each in known)
+    generator = torch.Generator().manual_seed(0)
+    kept = []
+    for _ in range(200):
+        values = 0.7 * torch.randn(1, FEATURES, generator=generator)
+        seen, known = look(known, sight(values), NOT_FORGOTTEN)
+        kept.append(seen.older.item())
+    assert np.mean(kept[100:]) > 0.95
+
+
 def test_a_doubt_keeps_what_came_before() -> None:
     seen = Seen(torch.tensor([0.5, 0.2]), torch.tensor(0.0), torch.tensor(0.5))
     for found, whole in zip(

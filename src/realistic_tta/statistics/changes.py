@@ -26,6 +26,7 @@ _FREEDOM = 7.5  # degrees of freedom: a tail for odd pictures
 _WARM = 30.0  # images after which half of the hazard is believed: content has to be known first
 _START = 0.5, 4.0  # distance of images from their domain's mean at first, and what that weighs
 _UNUSUAL = 4.0  # times what is usual: the most that a batch counts for
+_LEAST_USUAL = 0.1  # however alike images are: a camera may be stuck for days
 _REACH = 1000.0  # images that distance is averaged over
 _SURE = 0.999
 _IMPOSSIBLE = -1e9
@@ -162,7 +163,8 @@ def _with_distance(known: Changes, found: Tensor, images: int) -> Tensor:
     added = images * (known.content_images > 0)  # the first batch has nothing to be far from
     weight = weight * math.exp(-images / _REACH) + added
     found = torch.minimum(found, _UNUSUAL * usual)
-    return torch.stack((usual + added / weight * (found - usual), weight))
+    after = usual + added / weight * (found - usual)
+    return torch.stack((after.clamp_min(_LEAST_USUAL), weight))
 
 
 def _distances(
