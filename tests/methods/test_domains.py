@@ -180,6 +180,7 @@ class Square(nn.Module):
         ({"domains": 0}, "domains is 0"),
         ({"robust": True}, "cannot be had with robust=True"),
         ({"total_variance": False}, "cannot be had with total_variance=False"),
+        ({"changes": True}, "cannot be had with changes=True"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], words: str) -> None:
