@@ -147,6 +147,19 @@ def test_what_came_before_a_change_does_not_count(size: int, batches: int) -> No
     assert arrived[False] < 0.75
 
 
+def test_where_labels_come_in_runs_no_change_is_believed() -> None:
+    """What came before counts as it does where nobody looks: a new class looks like a change."""
+    arrived = []
+    for changes in (True, False):
+        adapted = make(source_share=0.0, tolerance=0.0, changes=changes)
+        for seed in range(20):
+            adapted(camera(8, 0.0, 0.2, seed))
+        adapted.class_runs.copy_(torch.tensor([1.0, 0.0]))  # of one class, and not by chance
+        adapted(camera(8, 0.0, 3.0, seed=100))
+        arrived.append(adapted.target_variance.clone())
+    torch.testing.assert_close(*arrived, atol=1e-2, rtol=1e-2)
+
+
 def test_without_a_change_it_is_the_same_as_without_looking() -> None:
     """Once the stream is known a little; at first nobody can be so sure."""
     looking, blind = make(), make(changes=False)
