@@ -10,11 +10,14 @@ from realistic_tta.statistics.memories import (
     Remembered,
     Weights,
     add_images,
+    between,
     class_concentration,
     concentration,
     forgetting,
+    is_whole,
     predicted,
     steady,
+    steps,
     uncertainty,
 )
 
@@ -192,6 +195,26 @@ def test_what_is_left_of_a_memory_is_the_weighted_mean_of_what_still_counts(
                 weight * value.item() for (weight, _), value in zip(each, values, strict=True)
             )
             assert found[memory].item() == pytest.approx(mean / total, rel=1e-4, abs=1e-6)
+
+
+def test_steps_lead_from_the_source_over_each_memory_with_the_batch_to_the_batch() -> None:
+    """Layer by layer, against the memories themselves; two layers of 2 and 3 moments."""
+    generator = torch.Generator().manual_seed(0)
+    memories, batch = torch.randn(4, 5, generator=generator).double().split([3, 1])
+    share = torch.rand(2, 3, generator=generator).double()
+    layer = torch.tensor([0, 0, 1, 1, 1])
+    before, gains = steps(memories, share, layer, between(3, memories))
+    for place in (0, 1):
+        mine = layer == place
+        now = torch.lerp(memories[:, mine], batch[:, mine], share[place][:, None])
+        points = torch.cat((torch.zeros_like(now[:1]), now, batch[:, mine]))
+        found = before[:, mine] + gains[place][:, None] * batch[:, mine]
+        torch.testing.assert_close(found, points.diff(dim=0))
+
+
+def test_only_what_is_known_to_be_whole_is() -> None:
+    assert is_whole(torch.tensor(1.0))
+    assert not is_whole(torch.tensor(0.9999))
 
 
 def test_shares_of_predictions_are_counted() -> None:

@@ -96,6 +96,18 @@ def test_parts_are_halves_along_the_last_two_axes(shape: tuple[int, ...], parts:
     torch.testing.assert_close(halves[:, 0], signature(first))
 
 
+def test_many_images_have_the_signatures_of_each_alone() -> None:
+    """However many are looked at at once: here about a hundred."""
+    units = Units.of(ChannelStatistics(torch.zeros(2), torch.ones(2)), 0.0)
+    shown = values(300, 2, 24, 26)
+    for found, alone in zip(
+        signatures(shown, units),
+        zip(*(signatures(each, units) for each in shown.split(1)), strict=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, torch.cat(alone))
+
+
 @given(st.integers(1, 4), st.integers(0, 100))
 def test_noise_shows_in_what_changes_and_blur_takes_it_away(channels: int, seed: int) -> None:
     smooth = values(1, channels, 1, 1, seed=seed).expand(1, channels, 16, 16)

@@ -27,15 +27,15 @@ from realistic_tta.statistics.class_effects import (
     to_groups,
     watch,
 )
-from realistic_tta.statistics.leaning import number
+from realistic_tta.statistics.leaning import Number, share
 from realistic_tta.statistics.memories import (
+    Passed,
     Remembered,
     Weights,
-    add_images,
     class_concentration,
     concentration,
+    is_whole,
     predicted,
-    with_batch,
 )
 
 from .batch import Batch
@@ -56,6 +56,7 @@ class ClassMemory(BatchNormMethod):
     """
 
     settings: RealisticSettings
+    _passed: tuple[Tensor, int, Passed] | None = None
     rate: Tensor
     class_shares: Tensor
     class_weight: Tensor
@@ -69,6 +70,15 @@ class ClassMemory(BatchNormMethod):
     def last_batches(self) -> int:
         """How many of the last batches are remembered one by one."""
         return RECENT if self.settings.changes else 0
+
+    def passed(self, images: int) -> Passed:
+        """What so many images make of the weights in each memory; the last is kept at hand."""
+        if torch.compiler.is_compiling():
+            return Passed.of(self.rate, images)
+        known = self._passed
+        if known is None or known[0] is not self.rate or known[1] != images:
+            known = self._passed = self.rate, images, Passed.of(self.rate, images)
+        return known[2]
 
     @property
     def remembered_classes(self) -> Remembered:
@@ -101,7 +111,7 @@ class ClassMemory(BatchNormMethod):
         """What classes have added to the memories; None where labels do not come in runs."""
         if not self.settings.learns_effects:
             return None
-        certainty = number(in_runs(self.class_runs))
+        certainty = in_runs(self.class_runs)
         if not isinstance(certainty, Tensor) and certainty == 0:
             return None
         return find_runs(self.effects, self.class_shares, self._shortest)
@@ -110,16 +120,29 @@ class ClassMemory(BatchNormMethod):
     def _shortest(self) -> int:
         return len(self.class_weight) - 1
 
-    def doubt_of_changes(self) -> Tensor:
+    def doubt_of_changes(self) -> Number:
         """How far what looks like a change may be a run of one class, 0 to 1."""
-        return (in_runs(self.class_runs) / _RUNS).clamp_max(1)
+        return share(in_runs(self.class_runs), _RUNS)
 
     def class_concentration(self, seen: Seen) -> Tensor:
         """How far the classes in each memory are from the usual ones, (memory,)."""
-        _, matrix = self.remembered_classes.thinned(seen.recent, seen.older)
         weights = Weights(self.class_weight, self.class_squares)
         shares = self.class_shares[: len(self.class_weight)]
-        return concentration(matrix[0] @ self.class_shares, shares, weights)
+        now = shares
+        if not is_whole(seen.older):
+            _, now = self._counting_classes(seen.recent, seen.older)
+        return concentration(now, shares, weights)
+
+    def _counting_classes(self, kept: Tensor, older: Tensor) -> tuple[Weights, Tensor]:
+        """Weights and shares of the classes in the memories where only so much of the past counts.
+
+        kept, older: as in `Remembered.thinned`.
+        """
+        if is_whole(older):
+            weights = Weights(self.class_weight, self.class_squares)
+            return weights, self.class_shares[: len(self.class_weight)]
+        (total, squares), matrix = self.remembered_classes.thinned(kept, older)
+        return Weights(total[0], squares[0]), matrix[0] @ self.class_shares
 
     def answers(self, outputs: Any) -> Tensor:
         """1 where a class is the one predicted, (image, class); no row if there are no logits."""
@@ -144,19 +167,20 @@ class ClassMemory(BatchNormMethod):
             complete = bool(counts.sum() == batch.size)
         if not complete:
             return {}
-        before, matrix = self.remembered_classes.thinned(torch.ones_like(self.class_recent), joined)
-        weights, share = add_images(before, self.rate, batch.size)
-        rows = torch.cat((self.class_shares, counts[None] / batch.size))
-        shares = with_batch(matrix[0], share[0]) @ rows
-        apart, chance = class_concentration(shares[-1], shares[0]), 1 / weights.images[0, -1]
-        kept = torch.exp(self.rate[:2][-1] * batch.size)
-        memories = len(shares)
+        passed, now = self.passed(batch.size), counts / batch.size
+        before, shares = self._counting_classes(torch.ones_like(self.class_recent), joined)
+        weights, part = before.after(passed)
+        shares = torch.lerp(shares, now, part[:, None])
+        apart, chance = class_concentration(shares[-1], shares[0]), 1 / weights.images[-1]
+        last = pushed(self.class_shares[len(shares) :], now)
         return {
-            "class_shares": torch.cat((shares, rows[-1:], rows[memories:-1]))[: len(rows) - 1],
-            "class_weight": weights.total[0],
-            "class_squares": weights.squares[0],
-            "class_recent": pushed(self.class_recent, self.class_recent.new_tensor(batch.size)),
-            "class_runs": watch(self.class_runs, apart, chance, kept),
+            "class_shares": torch.cat((shares, last)),
+            "class_weight": weights.total,
+            "class_squares": weights.squares,
+            "class_recent": pushed(
+                self.class_recent, torch.full_like(weights.total[0], batch.size)
+            ),
+            "class_runs": watch(self.class_runs, apart, chance, passed.kept[:2][-1]),
         }
 
     def learnt_effects(

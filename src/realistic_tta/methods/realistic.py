@@ -27,35 +27,28 @@ from realistic_tta.statistics.class_effects import Directions, Runs, directions
 from realistic_tta.statistics.image_moments import Units, is_far
 from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
-    Remembered,
+    Passed,
     Weights,
-    add_images,
-    forgetting,
+    is_whole,
     steady,
+    steps,
     uncertainty,
-    with_batch,
 )
+from realistic_tta.statistics.momentum import THRESHOLD
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
 from .batch_norm_method import reached
-from .class_memory import ClassMemory, pushed
+from .moment_memory import MomentMemory
 from .realistic_settings import RealisticSettings
 
 SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
 
 
-class Realistic(ClassMemory):
+class Realistic(MomentMemory):
     """Statistics from memories of several lengths and the source, in one pass.
 
-    Buffers besides those that every such method has:
-    memories: moments in the source's units, (memory + batch, 2 * all channels), the longest first,
-        then each of the last batches, the newest first; for each layer all first moments, then all
-        second.
-    recent_images: how many images each of the last batches had, (batch, layer).
-    spread: squared distance of an image's moments from their mean, (layer,).
-    weight, squares: of the images in each memory, (layer, memory).
-    spread_weight: of the images that the spread was measured from, (layer,).
+    Buffers besides those that every such method has, and those of methods/moment_memory.py:
     class_...: what is remembered of the predicted classes (class_memory.py).
     course_...: what changes of domain are seen by (statistics/changes.py).
     """
@@ -66,21 +59,9 @@ class Realistic(ClassMemory):
     shares_trust = True
     settings_type = RealisticSettings
     settings: RealisticSettings
-    memories: Tensor
-    recent_images: Tensor
-    spread: Tensor
-    weight: Tensor
-    squares: Tensor
-    spread_weight: Tensor
-    rate: Tensor
-    steps: Tensor
 
     def __init__(self, network: nn.Module, settings: RealisticSettings) -> None:
         super().__init__(network, settings)
-        rate = forgetting(settings.scopes, self.source_mean)  # (memory,)
-        rows = torch.eye(len(rate) + 1, dtype=rate.dtype, device=rate.device)
-        self.register_buffer("rate", rate, persistent=False)
-        self.register_buffer("steps", rows - rows.roll(1, 0).tril(-1), persistent=False)
         self._far = [is_far(each) for each in self.by_layer(self.source)]
         self._units: tuple[Tensor, list[Units]] | None = None
         for name, value in self._start().items():
@@ -99,7 +80,7 @@ class Realistic(ClassMemory):
         """Look whether the stream has changed; measure and predict in one pass; remember."""
         with in_full(self.rate):
             runs = self.find_runs()
-            course = self._course(batch)
+            course = self._course(runs, batch)
             rules = self._rules(self._known(runs, batch), course)
         if is_cast(self.rate):
             for rule in rules:
@@ -114,11 +95,6 @@ class Realistic(ClassMemory):
                 noted |= self.learnt_effects(rules, noted["memories"], answers, shares)
         self.remember(**noted, **seen)
         return outputs
-
-    @property
-    def remembered(self) -> Remembered:
-        """The weights behind the memories."""
-        return Remembered(Weights(self.weight, self.squares), self.rate, self.recent_images)
 
     def reset(self) -> None:
         """Forgets everything seen, in every memory."""
@@ -148,46 +124,59 @@ class Realistic(ClassMemory):
         changes = Changes.none(features_of(self.sizes[0]), self.source_mean)
         return {f"course_{name}": value for name, value in changes._asdict().items()}
 
-    def _course(self, batch: Batch) -> Course:
+    def _course(self, runs: Runs | None, batch: Batch) -> Course:
         """What the pass tells of the stream, and what that makes of the memories."""
         known = None
         if self.settings.changes:
             known = Changes(*(self.get_buffer(f"course_{name}") for name in Changes._fields))
+        freed = self.memories if runs is None else self.memories - runs.apart @ runs.effects
         return Course(
             known,
-            lambda seen: self._weigh(seen, batch.size),
+            lambda seen: self._weigh(seen, freed, batch.size),
             nothing=Seen.nothing(self.last_batches, self.rate),
             doubt=self.doubt_of_changes(),
             batch=batch.size,
-            decay=self.rate[0].exp(),
+            decay=THRESHOLD ** (1 / self.settings.scopes[0]),
         )
 
-    def _weigh(self, seen: Seen, size: int) -> Weighed:
-        """What memories and batch weigh, once it is known what of the past still counts."""
-        remembered, settings, rate = self.remembered, self.settings, self.rate
-        left, matrix = remembered.thinned(seen.recent, seen.older)
-        now, share = add_images(left, rate, size)  # (layer, memory)
-        counting = with_batch(matrix, share)  # (layer, memory, row)
-        all_images, joined = remembered.thinned(torch.ones_like(seen.recent), seen.joined)
-        after, whole_share = add_images(all_images, rate, size)
-        itself = torch.zeros_like(counting[:, :1])
-        itself[..., -1] = 1
+    def _weigh(self, seen: Seen, freed: Tensor, size: int) -> Weighed:
+        """What memories and batch weigh, once it is known what of the past still counts.
+
+        freed: the memories less what classes have added to them.
+        """
+        passed = self.passed(size)
+        left, counting = self.counting(freed, seen.recent, seen.older)
+        now, share = left.after(passed)  # (layer, memory)
+        before, gains = steps(counting, share, self.layer_of_moment, self.between)
+        everything = torch.ones_like(seen.recent)
+        all_images, joined = self.counting(self.memories, everything, seen.joined)
+        after = now
+        if not is_whole(seen.older):
+            after, share = all_images.after(passed)
         images = now.images
-        spread_weight, spread_share = self._spread_weight(images[:, -1], size)
-        steps = torch.matmul(self.steps, torch.cat((counting, itself), dim=1))
-        both = torch.cat((with_batch(joined, whole_share), steps), dim=1)
+        spread_weight, spread_share = self._spread_weight(images[:, -1], passed)
         correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
+        settings = self.settings
         least = settings.source_share if settings.lean_on_source else None
         shares = [
-            Shares(*rows, *sure, doubtful, settings.tolerance, least)
-            for rows, sure, doubtful in zip(
-                zip(both.unbind(), matrix[:, :2][:, -1:].unbind(), strict=True),
-                zip(numbers(spread_share), numbers(correction), strict=True),
-                table(self._doubtful(images, seen)),
+            Shares(*moments, *sure, settings.tolerance, least)
+            for moments, sure in zip(
+                zip(
+                    self.split(before),
+                    gains.unsqueeze(2).unbind(),
+                    self.split(counting[:2][-1:]),
+                    strict=True,
+                ),
+                zip(
+                    numbers(spread_share),
+                    numbers(correction),
+                    table(self._doubtful(images, seen)),
+                    strict=True,
+                ),
                 strict=True,
             )
         ]
-        return Weighed(shares, after, spread_weight)
+        return Weighed(shares, after, spread_weight, joined, share)
 
     def _rules(self, known: Sequence[Known], course: Course) -> list[RememberedStatistics]:
         """One a layer."""
@@ -201,15 +190,13 @@ class Realistic(ClassMemory):
         return kind(place, known, course)
 
     def _known(self, runs: Runs | None, batch: Batch) -> list[Known]:
-        """What is known of each layer; without effects of classes where labels come in runs."""
-        sizes = [2 * size for size in self.sizes]
-        memories = freed = self.memories.split(sizes, dim=1)
-        classes: Sequence[Directions | None] = [None] * len(sizes)
+        """What is known of each layer; of its classes only where labels come in runs."""
+        classes: Sequence[Directions | None] = [None] * len(self.sizes)
         if runs is not None:
-            freed = (self.memories - runs.apart @ runs.effects).split(sizes, dim=1)
+            sizes = [2 * size for size in self.sizes]
             classes = directions(runs, self.spread, sizes, batch.size)
-        spread = numbers(self.spread)
-        each = zip(self._units_by_layer(), memories, freed, spread, classes, strict=True)
+        memories, spread = self.split(self.memories[: len(self.rate)]), numbers(self.spread)
+        each = zip(self._units_by_layer(), memories, spread, classes, strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:
@@ -233,58 +220,26 @@ class Realistic(ClassMemory):
             found = uncertainty(images, self.class_concentration(seen))
         return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
 
-    def _spread_weight(self, images: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    def _spread_weight(self, images: Tensor, passed: Passed) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
-        weights = Weights(self.spread_weight, self.spread_weight)
-        after, share = add_images(weights, self.rate[0], size)
+        before = self.spread_weight
+        after, share = Weights(before, before).after(Passed(*(each[0] for each in passed)))
         several = images > 1.5  # (layer,)
-        return (
-            torch.where(several, after.total, self.spread_weight),
-            torch.where(several, share, 0.0),
-        )
+        return torch.where(several, after.total, before), torch.where(several, share, 0.0)
 
     def _noted(self, rules: Sequence[RememberedStatistics], course: Course) -> dict[str, Tensor]:
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
-        some = reached(rules)
-        layers = slice(None) if some is None else some
-        target, weighed = self.measured(rules), course.weighed
-        of_source = [rule.source_weight for rule in rules if rule.source_weight is not None]
-        found = {
-            "weight": weighed.weights.total,
-            "squares": weighed.weights.squares,
-            "spread_weight": weighed.spread_weight,
-        }
-        after = {name: self.get_buffer(name).clone() for name in (*found, "source_weight")}
-        for name, new in found.items():
-            after[name][layers] = new[layers]
-        if of_source:
-            new_weights = together(of_source, like=self.source_weight)
-            after["source_weight"][layers] = new_weights.clamp_max(_BELOW_ONE)
-        came = torch.zeros_like(self.spread)
-        came[layers] = course.batch
+        target, some = self.measured(rules), reached(rules)
+        weights = together([rule.source_weight for rule in rules], like=self.source_weight)
+        of_source = {"source_weight": weights.clamp_max_(_BELOW_ONE)}
         changes = {} if course.after is None else course.after._asdict()
-        return after | {
+        return {
             "target_mean": target.mean,
             "target_variance": target.variance,
             "spread": together([rule.spread for rule in rules], like=self.spread),
-            "memories": self._with_batch(rules),
-            "recent_images": pushed(self.recent_images, came),
+            **self.only(some, of_source | self.moments_after(rules, course)),
             **{f"course_{name}": value for name, value in changes.items()},
         }
-
-    def _with_batch(self, rules: Sequence[RememberedStatistics]) -> Tensor:
-        """The memories with the batch, and the last batches; as before where it did not come by."""
-        memories = self.weight.shape[1]
-        missing = self.memories.new_zeros(1, 1)  # of no weight in layers that the batch left out
-        after = torch.cat([rule.memories[:memories] for rule in rules], dim=1)
-        batch = torch.cat(
-            [
-                missing.expand_as(rule.known.memories[:1]) if rule.batch is None else rule.batch
-                for rule in rules
-            ],
-            dim=1,
-        )
-        return torch.cat((after, pushed(self.memories[memories:], batch[0])))
 
 
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

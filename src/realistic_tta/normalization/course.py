@@ -17,7 +17,7 @@ from torch import Tensor
 from realistic_tta.statistics.changes import Changes, Seen, Sight, look
 from realistic_tta.statistics.content import scatter_of
 from realistic_tta.statistics.image_moments import Units
-from realistic_tta.statistics.leaning import Number
+from realistic_tta.statistics.leaning import Number, at_least, number, together
 from realistic_tta.statistics.memories import Weights
 from realistic_tta.statistics.signature import FEATURES, has_signature, signatures
 
@@ -27,12 +27,11 @@ MOST_CHANNELS = 16  # of the first layer that are looked at
 
 
 class Shares(NamedTuple):
-    """What memories, last batches and this one weigh in a layer's averages, and how sure these are.
+    """What the memories of a layer hold, what the batch weighs in them, and how sure they are.
 
-    Rows are the memories, the last batches and this batch, one below the other.
-    both: from them to the memories of all images with this batch, and below these to the steps from
-        the source to each memory of what still counts, and to the batch, (2 * memory + 1, row).
-    usual: from them, without this batch, to what images of the domain usually have, (1, row - 1).
+    before, gains: the steps from the source to each memory with the batch, and to the batch, are
+        before + gains * batch, (memory + 1, 2 * channel) and (memory + 1, 1).
+    usual: what images of the domain usually have, (1, 2 * channel).
     spread: the batch's share in it, a number.
     correction: n / (n - 1) for the n images that the spread is measured among.
     uncertainty: variance of each memory's mean, as a part of the spread.
@@ -40,18 +39,14 @@ class Shares(NamedTuple):
     least: what the source weighs at least; None to leave it out.
     """
 
-    both: Tensor
+    before: Tensor
+    gains: Tensor
     usual: Tensor
     spread: Number
     correction: Number
     uncertainty: Sequence[Number]
     tolerance: float
     least: float | None
-
-    @property
-    def memories(self) -> int:
-        """How many there are."""
-        return len(self.uncertainty)
 
 
 def features_of(channels: int) -> int:
@@ -64,11 +59,15 @@ class Weighed(NamedTuple):
 
     shares: of each layer. weights: of all images in the memories, with the batch, (layer, memory).
     spread_weight: of the images that the spread is measured from, (layer,).
+    memories: those of all images, without the batch, (memory, moment).
+    share: of the batch in them, (layer, memory).
     """
 
     shares: list[Shares]
     weights: Weights
     spread_weight: Tensor
+    memories: Tensor
+    share: Tensor
 
 
 class Course:
@@ -85,9 +84,9 @@ class Course:
         weigh: Callable[[Seen], Weighed],
         *,
         nothing: Seen,
-        doubt: Tensor,
+        doubt: Number,
         batch: int,
-        decay: Tensor,
+        decay: float,
     ) -> None:
         self.known, self.weigh, self.seen = known, weigh, nothing
         self.doubt, self.batch, self.decay = doubt, batch, decay
@@ -119,16 +118,19 @@ def sight_of(
     channels = slice(None, None, _every(inputs.shape[1]))
     found = signatures(inputs, units, channels)
     whole, parts = (torch.nan_to_num(each, _MOST).clamp(-_MOST, _MOST) for each in found)
-    weights = whole.new_ones(len(whole)) if trust is None else trust
-    sums = torch.cat((whole, torch.ones_like(whole[:, :1])), dim=1)  # (image, feature + 1)
-    sums = weights.to(_wide(whole)) @ sums.to(_wide(whole))
-    scatter, images = scatter_of((parts * weights[:, None, None]).to(_wide(whole))), len(whole)
+    images, wide, dtype = len(whole), _wide(whole), whole.dtype
+    weight: Number = float(images)
+    if trust is not None:
+        whole, parts = whole * trust[:, None], parts * trust[:, None, None]
+        weight = number(trust.sum(dtype=wide))
+    sums, scatter = whole.sum(dim=0, dtype=wide), scatter_of(parts.to(wide))
     if replicas is not None:
-        own = torch.cat((sums, scatter.flatten(), sums.new_tensor([images])))
-        sums, scatter, number = replicas.add(own).split([len(sums), scatter.numel(), 1])
-        scatter, images = scatter.view(len(sums) - 1, -1), int(number)
-    mean = sums[:-1] / sums[-1].clamp_min(_LEAST)
-    return Sight(mean.to(whole.dtype), scatter.to(whole.dtype), images, parts.shape[1])
+        counts = together([weight, float(images)], like=sums)
+        everyone = replicas.add(torch.cat((sums, scatter.flatten(), counts)))
+        sums, flat, counts = everyone.split([len(sums), scatter.numel(), 2])
+        scatter, (weight, images) = flat.view_as(scatter), (number(counts[0]), int(counts[1]))
+    mean = sums / at_least(weight, _LEAST)
+    return Sight(mean.to(dtype), scatter.to(dtype), images, parts.shape[1])
 
 
 def _wide(like: Tensor) -> torch.dtype:

@@ -156,7 +156,7 @@ class DomainStatistics(RememberedStatistics):
         before = self.recognition.without_replaced()
         seen = before.total[self.place][found.places]  # (image,)
         own = (moments - self.before.moments[found.places]).square().sum(dim=1)
-        recent = self.known.freed[: self.shares.memories][:2][-1]
+        recent = self.shares.usual
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
         spread = self.before.spread.clamp_min(_LEAST_SPREAD * moments.shape[1])
         return (distances * (seen > 0)).sum(dim=1) / spread

@@ -54,16 +54,13 @@ class Known(NamedTuple):
     """What is known of a layer before a batch.
 
     units: those of its source.
-    memories: moments averaged over the last images, (memory, 2 * channel), the longest first; below
-        them those of each of the last batches.
-    freed: the same less what classes have added, where labels come in runs.
+    memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
     spread: squared distance of an image's moments from their mean, a number.
     classes: in which directions they differ, where labels come in runs.
     """
 
     units: Units
     memories: Tensor
-    freed: Tensor
     spread: Number
     classes: Directions | None = None
 
@@ -79,9 +76,8 @@ class RememberedStatistics(SharedRule):
         self.place, self.known, self.course = place, known, course
         self.uses: list[tuple[Tensor, int]] = []
         self.batch: Tensor | None = None  # mean moments that are remembered, (1, 2 * channel)
-        self.memories = known.memories  # with this batch
         self.spread = known.spread
-        self.source_weight: Number | None = None
+        self.source_weight: Number = 1.0
         self.target: ChannelStatistics | None = None
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
@@ -104,13 +100,9 @@ class RememberedStatistics(SharedRule):
         else:
             mean, within = self._gather(inputs, self.replicas)
         self.batch = batch = self.batch_mean(mean)
-        rows = torch.cat((known.memories, batch))  # (row, 2 * channel)
-        both = torch.mm(shares.both, rows)
-        self.memories, steps = both[: shares.memories], both[shares.memories :]
         if known.classes is not None:
-            usual = torch.mm(shares.usual, known.freed)
-            rows = torch.cat((known.freed, without_class(batch, usual, known.classes)))
-            steps = torch.mm(shares.both[shares.memories :], rows)
+            batch = without_class(batch, shares.usual, known.classes)
+        steps = torch.addmm(shares.before, shares.gains, batch)  # (memory + 1, 2 * channel)
         products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
@@ -206,7 +198,7 @@ class TrustedStatistics(RememberedStatistics):
         moments = super().moments(inputs)
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
-        return torch.lerp(self.known.memories[self.shares.memories - 1], own, weights)
+        return torch.lerp(self.known.memories[-1], own, weights)
 
 
 class BatchVariances(RememberedStatistics):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .content import Content, learn_content, whiten, whitening
+from .leaning import Number, at_least, at_most, log, number, numbers, together
 
 RECENT = 16  # batches at each of which the domain may have begun
 _HAZARD = 0.001  # chance of a change with every image
@@ -88,8 +89,10 @@ class Seen(NamedTuple):
         """Nothing has changed, so far as anybody looked."""
         return cls(like.new_ones(recent), like.new_ones(()), like.new_ones(()))
 
-    def doubted(self, doubt: Tensor) -> Seen:
+    def doubted(self, doubt: Number) -> Seen:
         """With a doubt, 0 to 1, that there are any changes."""
+        if not isinstance(doubt, Tensor) and doubt == 0:
+            return self
         return Seen(*(torch.lerp(each, torch.ones_like(each), doubt) for each in self))
 
 
@@ -106,7 +109,7 @@ class Sight(NamedTuple):
     parts: int
 
 
-def look(known: Changes, sight: Sight, decay: Tensor) -> tuple[Seen, Changes]:
+def look(known: Changes, sight: Sight, decay: Number) -> tuple[Seen, Changes]:
     """What a batch tells, and what is known with it.
 
     decay: of what is known of content, with each image.
@@ -117,31 +120,34 @@ def look(known: Changes, sight: Sight, decay: Tensor) -> tuple[Seen, Changes]:
     signature, scatter, images, parts = sight
     content = learn_content(Content(known.content, known.content_images), scatter, images, decay)
     distance, shares = _distances(known, signature, images, whitening(content, parts))
-    variance = known.usual[0]
-    known_content = known.content_images / (known.content_images + _WARM)
-    hazard = (1 - (1 - _HAZARD) ** images) * known_content  # none with the first batch
-    stayed = known.beginnings + torch.log1p(-hazard) + log_density(distance, variance * shares)
-    between = variance * (1 / images + _BETWEEN)
-    now = torch.log(hazard).clamp_min(_IMPOSSIBLE) + log_density(between, between)
-    after = torch.log_softmax(torch.cat((now[None], stayed)), dim=0)  # (batch + 2,)
-    chance = after.exp()
-    at_least = chance.flip(0).cumsum(0).flip(0)  # that it began with this batch or before
-    joined = torch.sigmoid(after[-1:] - after[-2:-1])
-    sure = _or_sure(torch.cat((at_least[1:], joined)))
+    (variance, _), seen_before = numbers(known.usual), number(known.content_images)
+    hazard = (1 - (1 - _HAZARD) ** images) * (seen_before / (seen_before + _WARM))
+    stayed = known.beginnings + log_density(distance, shares * variance)  # but for 1 - hazard
+    foretold_by_none = variance * (1 / images + _BETWEEN)
+    now = log(hazard / (1 - hazard)) + _log_density_at(foretold_by_none)
+    now = together([at_least(now, _IMPOSSIBLE)], like=stayed)  # no change with the first batch
+    after = torch.log_softmax(torch.cat((now, stayed)), dim=0)  # (batch + 2,)
+    began = after.exp().flip(0).cumsum(0).flip(0)  # with this batch or before
+    *_, oldest, older = after.split(1)
+    sure = _or_sure(torch.cat((began[1:], torch.sigmoid(older - oldest))))
     seen = Seen(sure[:-2], sure[-2], sure[-1])
-    found = (torch.softmax(stayed, dim=0) * distance / shares).sum()
-    usual = _with_distance(known, found, images)
-    older_images = seen.joined * known.older_images + known.images[-1]
-    share = known.images[-1] / older_images.clamp_min(_LEAST)
+    found = torch.dot(torch.softmax(stayed, dim=0), distance / shares)
     return seen, Changes(
         torch.cat((signature[None], known.signatures[:-1])),
-        torch.cat((known.images.new_tensor([images]), known.images[:-1])),
-        torch.lerp(known.older, known.signatures[-1], share),
-        older_images.clamp_max(_REACH),
-        torch.cat((after[:-2], torch.logaddexp(after[-2], after[-1])[None])),
-        usual,
+        torch.cat((torch.full_like(known.images[:1], images), known.images[:-1])),
+        *_older(known, seen.joined),
+        torch.cat((after[:-2], torch.logaddexp(oldest, older))),
+        _with_distance(known, number(found), images),
         *content,
     )
+
+
+def _older(known: Changes, joined: Tensor) -> tuple[Tensor, Tensor]:
+    """What came before the last batches, with the oldest of them: its signature, and images."""
+    before = joined * known.older_images
+    images = before + known.images[-1]
+    share = known.images[-1] / images.clamp_min(_LEAST)
+    return torch.lerp(known.older, known.signatures[-1], share), images.clamp_max(_REACH)
 
 
 def _or_sure(chances: Tensor) -> Tensor:
@@ -150,21 +156,20 @@ def _or_sure(chances: Tensor) -> Tensor:
     >>> _or_sure(torch.tensor([0.5, 0.9995], device="cpu")).tolist()
     [0.5, 1.0]
     """
-    return torch.where(chances > _SURE, 1.0, chances)
+    return chances.masked_fill(chances > _SURE, 1.0)
 
 
-def _with_distance(known: Changes, found: Tensor, images: int) -> Tensor:
+def _with_distance(known: Changes, found: Number, images: int) -> Tensor:
     """What is usual after a batch so far from its domain's mean, a feature, an image: (2,).
 
     Whether or not it is a change: where all images are unlike each other, that is usual. But a
     change is rare and far away, and counts no more than so many times what is usual.
     """
-    usual, weight = known.usual.unbind()
-    added = images * (known.content_images > 0)  # the first batch has nothing to be far from
+    usual, weight = numbers(known.usual)
+    added = images * (number(known.content_images) > 0)  # the first has nothing to be far from
     weight = weight * math.exp(-images / _REACH) + added
-    found = torch.minimum(found, _UNUSUAL * usual)
-    after = usual + added / weight * (found - usual)
-    return torch.stack((after.clamp_min(_LEAST_USUAL), weight))
+    after = usual + added / weight * (at_most(found, _UNUSUAL * usual) - usual)
+    return together([at_least(after, _LEAST_USUAL), weight], like=known.usual)
 
 
 def _distances(
@@ -174,12 +179,12 @@ def _distances(
 
     And how much chance makes of it, in units of a single image's: 1 / images + 1 / images since.
     """
-    rows = torch.cat((signature[None], known.signatures, known.older[None]))
-    now, *_ = white = whiten(rows, factor)
+    rows = torch.cat((known.signatures, known.older[None]))
     counts = torch.cat((known.images, known.older_images[None]))[:, None]
     since = counts.cumsum(0).clamp_min(_LEAST)  # (batch + 1, 1)
-    means = (white[1:] * counts).cumsum(0) / since
-    return (now - means).square().mean(dim=1), 1 / images + 1 / since[:, 0]
+    means = (rows * counts).cumsum(0) / since
+    apart = torch.linalg.vector_norm(whiten(signature - means, factor), dim=1)
+    return apart.square() / len(signature), (1 / since + 1 / images)[:, 0]
 
 
 def log_density(distance: Tensor, variance: Tensor) -> Tensor:
@@ -188,5 +193,11 @@ def log_density(distance: Tensor, variance: Tensor) -> Tensor:
     distance: squared, a feature. variance: what is expected of it.
     """
     freedom, features = _FREEDOM, _INDEPENDENT
-    tail = torch.log1p(features / freedom * distance / variance)
-    return -0.5 * (features * torch.log(variance) + (freedom + features) * tail)
+    tail = torch.log1p(distance / variance * (features / freedom))
+    return torch.log(variance) * (-0.5 * features) - tail * (0.5 * (freedom + features))
+
+
+def _log_density_at(variance: Number) -> Number:
+    """The same where the distance is what is expected."""
+    tail = math.log1p(_INDEPENDENT / _FREEDOM)
+    return -0.5 * (_INDEPENDENT * log(variance) + (_FREEDOM + _INDEPENDENT) * tail)

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .leaning import Number, at_least, numbers, share
+
 MOST_GROUPS = 128  # neighbouring classes share an effect where there are more
 _DOUBT = 8.0  # images of a class after which half of its effect is believed
 _REACH = 400.0  # images of a class that its effect is averaged over
@@ -63,14 +65,14 @@ class Runs(NamedTuple):
     variance: Tensor
 
 
-def in_runs(runs: Tensor) -> Tensor:
-    """How far labels come in runs, 0 to 1. runs: as in `Effects`.
+def in_runs(runs: Tensor) -> Number:
+    """How far labels come in runs, 0 to 1, a number. runs: as in `Effects`.
 
-    >>> [in_runs(torch.tensor([found, 0.125], device="cpu")).item() for found in (0.125, 0.75)]
+    >>> [in_runs(torch.tensor([found, 0.125], device="cpu")) for found in (0.125, 0.75)]
     [0.0, 0.75]
     """
-    found, chance = runs.unbind()
-    return (1 - _MARGIN * chance / found.clamp_min(_LEAST)).clamp(0, 1)
+    found, chance = numbers(runs)
+    return 1 - share(_MARGIN * chance, at_least(found, _LEAST))
 
 
 def watch(runs: Tensor, apart: Tensor, chance: Tensor, kept: Tensor) -> Tensor:

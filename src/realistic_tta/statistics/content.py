@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .leaning import Number, number
+
 _RIDGE = 0.01  # a part of the variances, for directions in which no picture differs from itself
 _LEAST = 1e-4
 
@@ -29,7 +31,7 @@ def scatter_of(parts: Tensor) -> Tensor:
     return apart.T @ apart / (parts.shape[1] - 1)
 
 
-def learn_content(content: Content, scatter: Tensor, images: int, decay: Tensor) -> Content:
+def learn_content(content: Content, scatter: Tensor, images: int, decay: Number) -> Content:
     """With what the parts of so many images differ by."""
     kept = decay**images
     return Content(kept * content.scatter + scatter, kept * content.images + images)
@@ -41,11 +43,12 @@ def whitening(content: Content, parts: int) -> Tensor:
     The fewer images, the more of the covariances between features is left out. parts: of an image.
     """
     features = len(content.scatter)
-    covariance = content.scatter / content.images
-    variances = covariance.diagonal()
-    left_out = features / (features + (parts - 1) * content.images)
-    added = (left_out + _RIDGE) * variances + _LEAST
-    factor: Tensor = torch.linalg.cholesky_ex((1 - left_out) * covariance + torch.diag(added))[0]
+    images = number(content.images)
+    left_out = features / (features + (parts - 1) * images)
+    covariance = content.scatter * ((1 - left_out) / images)
+    variances = content.scatter.diagonal() * ((1 + _RIDGE) / images)
+    covariance.diagonal().copy_(variances).add_(_LEAST)
+    factor: Tensor = torch.linalg.cholesky_ex(covariance)[0]
     return factor
 
 

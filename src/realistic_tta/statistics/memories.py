@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .leaning import number
+from .leaning import Number, at_least, number, numbers, share
 from .momentum import THRESHOLD
 
 
@@ -44,6 +44,32 @@ class Weights(NamedTuple):
         """How many equally weighted images would give a mean as exact: Kish's effective number."""
         return self.total.square() / self.squares
 
+    def after(self, passed: Passed) -> tuple[Weights, Tensor]:
+        """The weights after a batch, and its share in the average: see `add_images`."""
+        total = torch.addcmul(passed.added, passed.kept, self.total)
+        squares = torch.addcmul(passed.added_squares, passed.kept_squares, self.squares)
+        return Weights(total, squares), passed.added / total
+
+
+class Passed(NamedTuple):
+    """What a batch makes of the weights in each memory, all of one shape.
+
+    kept: the part of the weights before it that is left. added: what its images weigh.
+    kept_squares, added_squares: the same of the squared weights.
+    """
+
+    kept: Tensor
+    added: Tensor
+    kept_squares: Tensor
+    added_squares: Tensor
+
+    @classmethod
+    def of(cls, rate: Tensor, images: int | Tensor) -> Passed:
+        """The formulas are with `add_images`."""
+        kept = torch.exp(rate * images)
+        added = torch.expm1(rate * images) / torch.expm1(rate)
+        return cls(kept, added, kept.square(), added.square() / images)
+
 
 def steady(rate: Tensor) -> Weights:
     """The weights after endlessly many images that came one by one."""
@@ -65,11 +91,7 @@ def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[We
     >>> share.item(), round(add_images(weights, rate, images=1)[1].item(), 4)
     (1.0, 0.6667)
     """
-    kept = torch.exp(rate * images)
-    added = torch.expm1(rate * images) / torch.expm1(rate)
-    total = kept * weights.total + added
-    squares = kept.square() * weights.squares + added.square() / images
-    return Weights(total, squares), added / total
+    return weights.after(Passed.of(rate, images))
 
 
 def recent_weights(rate: Tensor, images: Tensor) -> Tensor:
@@ -110,9 +132,6 @@ class Remembered(NamedTuple):
         it. older: of what came before, (). The weights that are left, and what takes memories and
         last batches, one below the other, to such memories: (layer, memory, memory + batch).
         """
-        whole = number(older)
-        if not isinstance(whole, Tensor) and whole == 1:
-            return self.weights, self._as_they_are()
         recent = recent_weights(self.rate, self.images)  # (layer, memory, batch)
         more = recent * (kept - older)
         total = older * self.weights.total + more.sum(dim=-1)
@@ -122,24 +141,36 @@ class Remembered(NamedTuple):
         matrix = torch.cat((old, more), dim=-1) / total.clamp_min(_LEAST)[..., None]
         return Weights(total, squares), matrix
 
-    def _as_they_are(self) -> Tensor:
-        layers, memories = self.weights.total.shape
-        rows = memories + len(self.images)
-        like = self.weights.total
-        same = torch.eye(memories, rows, dtype=like.dtype, device=like.device)
-        return same.expand(layers, -1, -1)
+
+def is_whole(part: Tensor) -> bool:
+    """Whether a part, (), is known to be all: then nothing has to be `thinned`."""
+    whole = number(part)
+    return not isinstance(whole, Tensor) and whole == 1
 
 
-def with_batch(matrix: Tensor, share: Tensor) -> Tensor:
-    """The same with a batch below: (..., memory, row) to (..., memory, row + 1).
+def between(memories: int, like: Tensor) -> Tensor:
+    """From each row to the one below, and from 0 to the first: (memory + 1, memory + 1).
 
-    share: of the batch in each memory, (..., memory).
-
-    >>> with_batch(torch.eye(1, device="cpu"), torch.tensor([0.25], device="cpu")).tolist()
-    [[0.75, 0.25]]
+    >>> between(1, torch.zeros(1, device="cpu")).tolist()
+    [[1.0, 0.0], [-1.0, 1.0]]
     """
-    share = share.unsqueeze(-1)
-    return torch.cat((matrix * (1 - share), share), dim=-1)
+    rows = torch.eye(memories + 1, dtype=like.dtype, device=like.device)
+    return rows - rows.roll(1, 0).tril(-1)
+
+
+def steps(memories: Tensor, share: Tensor, layer: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+    """From the source over each memory with a batch to the batch itself, in two parts.
+
+        step = before + gains * batch
+        memory with the batch = (1 - share) * memory + share * batch
+
+    memories: of all layers, (memory, moment). share: of the batch in them, (layer, memory).
+    layer: that of each moment. between: as `between` gives it. before: (memory + 1, moment), gains:
+    (layer, memory + 1).
+    """
+    kept = torch.addcmul(memories, memories, share.T.index_select(1, layer), value=-1)
+    down = between[:, :-1]
+    return down @ kept, torch.addmm(between[:, -1], share, down.T)
 
 
 def uncertainty(images: Tensor, concentration: Tensor) -> Tensor:
@@ -165,13 +196,14 @@ def concentration(now: Tensor, shares: Tensor, weights: Weights) -> Tensor:
     found = class_concentration(now, usual)
     if len(shares) == 1:
         return torch.maximum(found, class_concentration(shares, _even(usual)))
-    chance = weights.squares[1] / weights.total[1].square().clamp_min(_LEAST)
-    runs = doubt(class_concentration(shares[1], usual), chance, weights.total)
-    longest = class_concentration(usual, _even(usual)) * runs
+    apart = found[1] if now is shares else class_concentration(shares[1], usual)
+    total, squares = numbers(weights.total), numbers(weights.squares)
+    chance = squares[1] / at_least(total[1] * total[1], _LEAST)
+    longest = class_concentration(usual, _even(usual)) * doubt(number(apart), chance, total)
     return torch.cat((torch.maximum(found[:1], longest), found[1:]))
 
 
-def doubt(next_apart: Tensor, chance: Tensor, weight: Tensor) -> Tensor:
+def doubt(next_apart: Number, chance: Number, weight: Sequence[Number]) -> Number:
     """How far uneven classes in the longest memory are to be taken for runs of labels, 0 to 1.
 
         doubt = 1 - older * (1 - runs)       older = 1 - weight of the next / weight of the longest
@@ -179,14 +211,13 @@ def doubt(next_apart: Tensor, chance: Tensor, weight: Tensor) -> Tensor:
 
     Under shift a network predicts some of its classes too often, in any order. In runs the next
     memory's classes lie further from the longest's than independent images would, and only what is
-    older can tell. next_apart: their concentration, (). chance: that of independent images.
+    older can tell. next_apart: their concentration. chance: that of independent images.
 
-    >>> weight, apart = torch.tensor([100.0, 0.0], device="cpu"), torch.tensor(0.5, device="cpu")
-    >>> [doubt(apart, torch.tensor(chance, device="cpu"), weight).item() for chance in (0.0, 0.5)]
+    >>> [doubt(0.5, chance, [100.0, 0.0]) for chance in (0.0, 0.5)]
     [1.0, 0.0]
     """
-    older = 1 - weight[1] / weight[0].clamp_min(_LEAST)
-    runs = 1 - (chance / next_apart.clamp_min(_LEAST)).clamp_max(1)
+    older = 1 - weight[1] / at_least(weight[0], _LEAST)
+    runs = 1 - share(chance, at_least(next_apart, _LEAST))
     return 1 - older * (1 - runs)
 
 
@@ -203,9 +234,8 @@ def class_concentration(shares: Tensor, usual: Tensor) -> Tensor:
     >>> class_concentration(even, even).item(), class_concentration(single, even).item()
     (0.0, 1.0)
     """
-    left = 1 - usual.square().sum()
-    apart = (shares - usual).square().sum(dim=-1) / left.clamp_min(_LEAST)
-    return apart * shares.sum(dim=-1)
+    left = (1 - usual.dot(usual)).clamp_min(_LEAST)
+    return (shares - usual).square().sum(dim=-1) / left * shares.sum(dim=-1)
 
 
 def _even(shares: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ differ by beyond that is their kind. Used by normalization/course.py and domain_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from .image_moments import Units
 
 _FLOOR = 0.01  # of a variance, in units of the source's: what is below counts as none
 FEATURES = 3  # of each channel
+_AT_ONCE = 2**17  # values that are looked at
 
 
 class Marks(NamedTuple):
@@ -47,9 +49,14 @@ class Marks(NamedTuple):
         >>> [round(each, 2) for each in flat[0, 0].tolist()]
         [0.0, -4.61, -4.61]
         """
-        variance = (self.square - self.mean.square()).clamp_min(0)
-        rest = torch.log(torch.cat((variance, self.change), dim=1) + _FLOOR)
+        variance = torch.addcmul(self.square, self.mean, self.mean, value=-1)
+        rest = torch.cat((variance, self.change), dim=1).clamp_min_(0).add_(_FLOOR).log_()
         return torch.cat((self.mean, rest), dim=1).transpose(1, 2)
+
+    def with_whole(self) -> Marks:
+        """With the mean of all parts as one more part, the first."""
+        each = torch.stack(self)
+        return Marks(*torch.cat((each.mean(dim=3, keepdim=True), each), dim=3).unbind())
 
 
 def _mean_square(values: Tensor) -> Tensor:
@@ -68,17 +75,41 @@ def signatures(
     of the last two axes: quarters of a picture, halves of a sound; what is left of an odd number is
     not looked at. A whole image has the mean of its parts' marks. channels: those looked at.
     """
-    shape = (-1, *(1 for _ in inputs.shape[2:]))
-    mean, deviation = units.source.mean[channels], units.deviation[channels]
-    parts = [inputs[:, channels].to(mean.dtype) - mean.view(shape)]
-    for axis in range(max(2, inputs.ndim - 2), inputs.ndim):
+    mean, scale = units.source.mean[channels], units.inverse_deviation[channels, None]
+    marks = [_marks_of(each[:, channels], mean) for each in _a_few_at_once(inputs)]
+    found = marks[0] if len(marks) == 1 else Marks(*map(torch.cat, zip(*marks, strict=True)))
+    square = scale * scale
+    in_units = Marks(found.mean * scale, found.square * square, found.change * square)
+    both = in_units.with_whole().signature()
+    return both[:, 0], both[:, 1:]
+
+
+def _a_few_at_once(inputs: Tensor) -> Sequence[Tensor]:
+    """So few images that what is made of them stays in a CPU's cache.
+
+    To get memory for all of them from the system takes longer than all the rest.
+    """
+    if inputs.device.type != "cpu" or torch.compiler.is_compiling():
+        return [inputs]
+    return torch.split(inputs, max(1, _AT_ONCE // max(1, inputs[:1].numel())))
+
+
+def _marks_of(inputs: Tensor, centre: Tensor) -> Marks:
+    """Of each part of some images, about a centre, (channel,)."""
+    parts = _halves(inputs.to(centre.dtype))
+    values = parts.clone(memory_format=torch.contiguous_format)
+    values -= centre.view(-1, *(1 for _ in parts.shape[2:]))
+    return Marks.of(values.flatten(2, 1 + min(2, inputs.ndim - 2)))
+
+
+def _halves(inputs: Tensor) -> Tensor:
+    """Along each of the last two axes: (image, channel, 2, 2, *positions); a view."""
+    axes = range(max(2, inputs.ndim - 2), inputs.ndim)
+    for axis in axes:
         half = inputs.shape[axis] // 2
-        parts = [each.narrow(axis, place, half) for each in parts for place in (0, half)]
-    found = Marks.of(torch.stack(parts, dim=2))
-    scale = deviation[:, None]
-    marks = Marks(found.mean / scale, found.square / scale**2, found.change / scale**2)
-    whole = Marks(*(each.mean(dim=2, keepdim=True) for each in marks))
-    return whole.signature()[:, 0], marks.signature()
+        inputs = inputs.unfold(axis, half, half)
+    others = list(range(2, axes.start))  # axes that are not halved come after those of the parts
+    return inputs.movedim(others, [place + len(axes) for place in others])
 
 
 def has_signature(inputs: Tensor) -> bool:
