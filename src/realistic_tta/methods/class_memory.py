@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
 from realistic_tta.normalization.remembered_statistics import (
     RememberedStatistics,
     moments_by_image,
@@ -39,12 +38,10 @@ from realistic_tta.statistics.memories import (
 )
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod
-from .outputs import find_logits
-from .realistic_settings import RealisticSettings
+from .label_memory import LabelMemory
 
 
-class ClassMemory(BatchNormMethod):
+class ClassMemory(LabelMemory):
     """Shares of the predicted classes in each memory, and their effects on the moments.
 
     Buffers:
@@ -55,7 +52,6 @@ class ClassMemory(BatchNormMethod):
     class_moments, class_images, class_runs: as `Effects` has them.
     """
 
-    settings: RealisticSettings
     _passed: tuple[Tensor, int, Passed] | None = None
     rate: Tensor
     class_shares: Tensor
@@ -146,13 +142,9 @@ class ClassMemory(BatchNormMethod):
 
     def answers(self, outputs: Any) -> Tensor:
         """1 where a class is the one predicted, (image, class); no row if there are no logits."""
-        classes = self.class_shares.shape[1]
-        try:
-            logits = find_logits(outputs)
-        except NetworkError:
-            logits = self.class_shares[:0]
-        logits = logits if logits.shape[1] == classes else self.class_shares[:0]
-        return predicted(logits, classes).to(self.class_shares)
+        logits = self.logits(outputs)
+        of_classes = self.class_shares[:0] if logits is None else logits
+        return predicted(of_classes, self.class_shares.shape[1]).to(self.class_shares)
 
     def seen_classes(self, answers: Tensor, batch: Batch, joined: Tensor) -> dict[str, Tensor]:
         """The shares of the predicted classes with this batch's; nothing without answers.

@@ -89,11 +89,12 @@ class Realistic(MomentMemory):
         with in_full(self.rate):
             noted = self._noted(rules, course)
             answers = self.answers(outputs)
+            outputs, order = self.in_order(outputs, batch)
             seen = self.seen_classes(answers, batch, course.seen.joined)
             if seen and self.settings.learns_effects:
                 shares = None if runs is None else seen["class_shares"]
                 noted |= self.learnt_effects(rules, noted["memories"], answers, shares)
-        self.remember(**noted, **seen)
+        self.remember(**noted, **order, **seen)
         return outputs
 
     def reset(self) -> None:
@@ -114,6 +115,7 @@ class Realistic(MomentMemory):
             "weight": weights.total.repeat(layers, 1),
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
+            **self.order_at_first(),
             **self.classes_at_first(),
             **self._course_at_first(),
         }
@@ -213,12 +215,13 @@ class Realistic(MomentMemory):
         """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
         Not what a batch of the training had by chance: the network has been trained with that.
+        Noise counts once where labels come in any order, for there it is known how much there is.
         Classes are those of the predictions before this batch. images: (layer, memory).
         """
         found = 1 / images
         if self.settings.class_balance:
             found = uncertainty(images, self.class_concentration(seen))
-        return (self.settings.noise * found - 1 / self.settings.source_batch_size).clamp_min(0)
+        return (self.noise() * found - 1 / self.settings.source_batch_size).clamp_min(0)
 
     def _spread_weight(self, images: Tensor, passed: Passed) -> tuple[Tensor, Tensor]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""

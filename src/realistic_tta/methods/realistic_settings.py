@@ -13,7 +13,8 @@ from .checks import check_count, check_number, check_switch
 class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
-    noise: how many times the expected noise counts as chance. tolerance: how far from the source
+    noise: how many times the expected noise counts as chance, unless labels are known to come in
+    any order (label_runs): there it is once. tolerance: how far from the source
     counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
@@ -26,6 +27,7 @@ class RealisticSettings:
     has changed; seen in the first layer.
     class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
     in runs; needs total_variance and class_balance.
+    label_runs: where labels come in runs, an image is answered by those before and after it, too.
     robust, which has to be asked for: an image far outside what the network was trained on counts
     for next to nothing (statistics/trust.py).
     """
@@ -42,6 +44,7 @@ class RealisticSettings:
     class_balance: bool = True
     class_effects: bool = True
     changes: bool = True
+    label_runs: bool = True
     robust: bool = False
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class Replicas:
                 'sync="torch.distributed" needs a process group; call '
                 'torch.distributed.init_process_group(...) first, "gloo" on CPUs'
             )
+        self.counts: list[int] = []  # of the images that each rank brings to this batch
 
     def begin(self, images: int, step: Tensor) -> int:
         """How many images all ranks bring to the next batch; raises if they are out of step."""
@@ -49,7 +50,8 @@ class Replicas:
             )
         if not sum(counts):
             raise InputError("no rank has an image; expected at least one among all of them")
-        return int(sum(counts))
+        self.counts = [int(count) for count in counts]
+        return sum(self.counts)
 
     def refuse(self, step: Tensor) -> None:
         """In place of `begin`, where the batch cannot be predicted: the others need not wait."""
@@ -83,6 +85,17 @@ class Replicas:
         merged = merge(counts, means, squares, correction)
         dtype = torch.promote_types(inputs.dtype, torch.float32)
         return ChannelStatistics(*(statistic.to(dtype) for statistic in merged)), total
+
+    def join(self, own: Tensor) -> tuple[Tensor, slice]:
+        """The rows of all ranks, one rank's after another's, and where the own ones are.
+
+        own: one row for each of the images that were told of in `begin`.
+        """
+        rows = own.new_zeros(max(self.counts), own.shape[1])
+        rows[: len(own)] = own
+        parts = zip(self._gather(rows).unbind(), self.counts, strict=True)
+        start = sum(self.counts[: distributed.get_rank()])
+        return torch.cat([part[:count] for part, count in parts]), slice(start, start + len(own))
 
     def add(self, own: Tensor) -> Tensor:
         """The sum of what each rank brings."""

@@ -1,0 +1,84 @@
+"""What is remembered of the order in which labels come, and what it adds to the answers.
+
+The part of methods/realistic.py that answers an image by those around it, where labels come in
+runs; the maths is in statistics/label_order.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from realistic_tta.errors import NetworkError
+from realistic_tta.statistics.label_order import LabelOrder, read, read_in_graph
+from realistic_tta.statistics.momentum import THRESHOLD
+
+from .batch import Batch
+from .batch_norm_method import BatchNormMethod
+from .outputs import find_logits, map_tensors, widen
+from .realistic_settings import RealisticSettings
+
+
+class LabelMemory(BatchNormMethod):
+    """Whether labels come in runs, and how long these are.
+
+    Buffers order_...: as `LabelOrder` has them.
+    """
+
+    settings: RealisticSettings
+
+    @property
+    def order(self) -> LabelOrder:
+        """What is known of the order of labels."""
+        return LabelOrder(*(self.get_buffer(f"order_{name}") for name in LabelOrder._fields))
+
+    def order_at_first(self) -> dict[str, Tensor]:
+        """Before the first batch."""
+        if not self.settings.label_runs:
+            return {}
+        return _named(LabelOrder.none(self.settings.classes or 1, self.source_mean))
+
+    def noise(self) -> float | Tensor:
+        """How many times noise counts: once where labels are known to come in any order."""
+        if not self.settings.label_runs:
+            return self.settings.noise
+        return 1 + (self.settings.noise - 1) * self.order.runs()
+
+    def logits(self, outputs: Any) -> Tensor | None:
+        """Of as many classes as the settings say; None if there are none."""
+        try:
+            logits = find_logits(outputs)
+        except NetworkError:
+            return None
+        return logits if logits.shape[1] == (self.settings.classes or 1) else None
+
+    def in_order(self, outputs: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
+        """The outputs with what the images around each tell of it, and the order with this batch.
+
+        As they are where labels come in any order, or where not every image has its logits.
+        """
+        logits = self.logits(outputs)
+        if not self.settings.label_runs or logits is None:
+            return outputs, {}
+        own = widen(logits).softmax(dim=1)
+        everyone, mine = (own, slice(None)) if self.replicas is None else self.replicas.join(own)
+        if len(everyone) != batch.size:
+            return outputs, {}
+        look = read_in_graph if torch.compiler.is_compiling() else read
+        decay = THRESHOLD ** (1 / self.settings.scopes[0])
+        added, order = look(self.order, everyone.to(self.source_mean.dtype), decay)
+        if added is None:
+            return outputs, _named(order)
+        answers = (widen(logits) + added[mine]).to(logits.dtype)
+        return _exchanged(outputs, logits, answers), _named(order)
+
+
+def _exchanged(outputs: Any, logits: Tensor, answers: Tensor) -> Any:
+    """The outputs with the answers in place of the logits."""
+    return map_tensors(lambda each: answers if each is logits else each, outputs)
+
+
+def _named(order: LabelOrder) -> dict[str, Tensor]:
+    return {f"order_{name}": value for name, value in order._asdict().items()}
