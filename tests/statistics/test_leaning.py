@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.leaning import lean, source_weight, square
+from realistic_tta.statistics.leaning import (
+    at_least,
+    at_most,
+    lean,
+    log,
+    source_weight,
+    square,
+    together,
+)
 
 
 def steps_of(memories: Tensor) -> Tensor:
@@ -80,6 +88,26 @@ def test_leaning_estimates_better_than_the_mean_alone_where_the_start_is_near() 
             errors.append([(each - truth).square().sum() for each in (found, memory)])
         leaning, alone = torch.tensor(errors).mean(dim=0).tolist()
         assert leaning < alone * (0.4 if distance < 0.2 else 1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.25, 3.0])
+def test_tensors_of_no_dimension_are_reckoned_with_as_numbers_are(value: float) -> None:
+    for found, expected in (
+        (at_least(torch.tensor(value), 1.0), at_least(value, 1.0)),
+        (at_most(torch.tensor(value), 1.0), at_most(value, 1.0)),
+        (at_most(torch.tensor(value), torch.tensor(0.5)), at_most(value, 0.5)),
+        (log(torch.tensor(value)), log(value)),
+    ):
+        assert isinstance(found, Tensor)
+        assert found.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_become_a_vector_of_their_own(dtype: torch.dtype) -> None:
+    values = [0.1, -2.0, float("nan"), 1e300]
+    found = together(values, torch.zeros(1, dtype=dtype))
+    torch.testing.assert_close(found, torch.tensor(values, dtype=dtype), equal_nan=True)
+    assert found.add_(1).dtype is dtype  # memory of its own
 
 
 @given(st.integers(0, 1000))

@@ -149,7 +149,10 @@ class AdaptedNetwork(InService, ABC):
         """
         copies = [(self.step, self.step + batches)]
         for name, value in values.items():
-            buffer = self.get_buffer(name)
+            buffer = self._buffers[
+                name
+            ]  # get_buffer looks for a module first, twenty times a batch
+            assert buffer is not None
             copies += value.copies_into(buffer) if isinstance(value, NewRows) else [(buffer, value)]
         if self.replicas is not None:
             self.replicas.agree(self.step)

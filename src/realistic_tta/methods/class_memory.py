@@ -26,7 +26,7 @@ from realistic_tta.statistics.class_effects import (
     to_groups,
     watch,
 )
-from realistic_tta.statistics.leaning import Number, share
+from realistic_tta.statistics.leaning import Number, at_most
 from realistic_tta.statistics.memories import (
     Passed,
     Remembered,
@@ -118,7 +118,7 @@ class ClassMemory(LabelMemory):
 
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change may be a run of one class, 0 to 1."""
-        return share(in_runs(self.class_runs), _RUNS)
+        return at_most(in_runs(self.class_runs) / _RUNS, 1.0)
 
     def class_concentration(self, seen: Seen) -> Tensor:
         """How far the classes in each memory are from the usual ones, (memory,)."""

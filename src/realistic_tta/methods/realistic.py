@@ -150,35 +150,24 @@ class Realistic(MomentMemory):
         left, counting = self.counting(freed, seen.recent, seen.older)
         now, share = left.after(passed)  # (layer, memory)
         before, gains = steps(counting, share, self.layer_of_moment, self.between)
-        everything = torch.ones_like(seen.recent)
-        all_images, joined = self.counting(self.memories, everything, seen.joined)
-        after = now
-        if not is_whole(seen.older):
-            after, share = all_images.after(passed)
+        usual = self.split(counting[:2][-1:])
+        moments = zip(self.split(before), gains.unsqueeze(2).unbind(), usual, strict=True)
         images = now.images
-        spread_weight, spread_share = self._spread_weight(images[:, -1], passed)
-        correction = images[:, -1] / (images[:, -1] - 1).clamp_min(0.5)
+        shortest = images[:, -1]
+        spread_weight, spread_share = self._spread_weight(shortest, passed)
+        correction = shortest / (shortest - 1).clamp_min(0.5)
+        uncertain = table(self._doubtful(images, seen))
+        sure = zip(numbers(spread_share), numbers(correction), uncertain, strict=True)
         settings = self.settings
         least = settings.source_share if settings.lean_on_source else None
         shares = [
-            Shares(*moments, *sure, settings.tolerance, least)
-            for moments, sure in zip(
-                zip(
-                    self.split(before),
-                    gains.unsqueeze(2).unbind(),
-                    self.split(counting[:2][-1:]),
-                    strict=True,
-                ),
-                zip(
-                    numbers(spread_share),
-                    numbers(correction),
-                    table(self._doubtful(images, seen)),
-                    strict=True,
-                ),
-                strict=True,
-            )
+            Shares(*held, *each, settings.tolerance, least)
+            for held, each in zip(moments, sure, strict=True)
         ]
-        return Weighed(shares, after, spread_weight, joined, share)
+        everything = torch.ones_like(seen.recent)
+        before_it, joined = self.counting(self.memories, everything, seen.joined)
+        after, whole = (now, share) if is_whole(seen.older) else before_it.after(passed)
+        return Weighed(shares, after, spread_weight, joined, whole)
 
     def _rules(self, known: Sequence[Known], course: Course) -> list[RememberedStatistics]:
         """One a layer."""

@@ -158,6 +158,6 @@ def learn(known: Effects, moments: Tensor, answers: Tensor, centre: Tensor) -> E
     """
     images = known.images + answers
     share = answers / images.clamp_min(1)
-    found = (moments / answers.clamp_min(1)[:, None] - centre).clamp(-_MOST, _MOST)
+    found = (moments / answers.clamp_min(1)[:, None]).sub_(centre).clamp_(-_MOST, _MOST)
     after = torch.lerp(known.moments, found, share[:, None])
     return known._replace(moments=after, images=images.clamp_max(_REACH))

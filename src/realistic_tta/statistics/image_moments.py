@@ -28,7 +28,9 @@ class Units(NamedTuple):
     source: its statistics. deviation: its root. spread: sqrt(2) * variance.
     shift: what is subtracted from values first; None where the source's mean is small enough.
     inverse_deviation, inverse_spread: 1 / deviation, 1 / spread.
-    first, second, cross: of a sum's constant, of a square sum's, and of the sum in the second.
+    constant: what both moments are of a sum of 0 and a square sum of 0, (2, channel).
+    slope: what the mean of the values adds to both, (2, channel).
+    zero: what a product is added to, where it stands alone.
     """
 
     source: ChannelStatistics
@@ -37,9 +39,9 @@ class Units(NamedTuple):
     shift: Tensor | None
     inverse_deviation: Tensor
     inverse_spread: Tensor
-    first: Tensor
-    second: Tensor
-    cross: Tensor
+    constant: Tensor
+    slope: Tensor
+    zero: Tensor
 
     @classmethod
     def of(cls, source: ChannelStatistics, floor: float, *, is_far: bool = False) -> Units:
@@ -54,9 +56,9 @@ class Units(NamedTuple):
             source.mean if is_far else None,
             1 / deviation,
             1 / spread,
-            -centre / deviation,
-            (centre.square() - source.variance) / spread,
-            -2 * centre / spread,
+            torch.stack((-centre / deviation, (centre.square() - source.variance) / spread)),
+            torch.stack((1 / deviation, -2 * centre / spread)),
+            torch.zeros_like(source.mean),
         )
 
 
@@ -87,12 +89,12 @@ def image_moments(inputs: Tensor, units: Units) -> Tensor:
         inner = tuple(range(2, inputs.ndim))
         total = inputs.sum(dim=inner)  # (image, channel)
         norm = torch.linalg.vector_norm(inputs, dim=inner)
-        squares, each = norm * norm, total.numel() / inputs.numel()
+        squares = torch.addcmul(units.zero, norm, norm)
+        each = total.numel() / inputs.numel()
     # Few kinds of operations: between a network's layers each has to be fetched into the cache.
-    first = torch.addcmul(units.first, total, units.inverse_deviation, value=each)
-    second = torch.addcmul(units.second, total, units.cross, value=each)
-    second.addcmul_(squares, units.inverse_spread, value=each)
-    return torch.cat((first, second), dim=1)
+    moments = torch.addcmul(units.constant, total.unsqueeze(1), units.slope, value=each)
+    moments.select(1, 1).addcmul_(squares, units.inverse_spread, value=each)
+    return moments.flatten(1)
 
 
 def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
@@ -105,12 +107,12 @@ def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
     >>> [round(each.item(), 3) for each in to_statistics(moments, Units.of(source, 0.0))]
     [3.0, 4.0]
     """
-    first, second = moments.chunk(2, dim=-1)
-    moved = first * units.deviation
+    both = moments.view(*moments.shape[:-1], 2, -1)
+    first, second = both.select(-2, 0), both.select(-2, 1)
+    mean = torch.addcmul(units.source.mean, first, units.deviation)
+    moved = torch.addcmul(units.zero, first, units.deviation)
     square = torch.addcmul(units.source.variance, second, units.spread)
-    return ChannelStatistics(
-        units.source.mean + moved, square.addcmul_(moved, moved, value=-1).relu_()
-    )
+    return ChannelStatistics(mean, square.addcmul_(moved, moved, value=-1).relu_())
 
 
 def without_between(moments: Tensor) -> Tensor:

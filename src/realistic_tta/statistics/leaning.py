@@ -100,9 +100,7 @@ def at_most(value: Number, most: Number) -> Number:
     >>> at_most(1.0, 2.0)
     1.0
     """
-    if isinstance(value, Tensor) and isinstance(most, Tensor):
-        return torch.minimum(value, most)
-    return min(value, most)
+    return value.clamp_max(most) if isinstance(value, Tensor) else min(value, most)
 
 
 def lean(products: Products, explained: Sequence[Number]) -> list[Number]:
@@ -120,10 +118,11 @@ def lean(products: Products, explained: Sequence[Number]) -> list[Number]:
     """
     rest: list[Number] = []  # memory - estimate, as parts of the steps
     gap: Number = 0.0
-    for place, tolerated in enumerate(explained):
-        gap = gap + _added(products[place], rest, 1.0)
+    for row, tolerated in zip(products, explained, strict=True):
+        gap = gap + 2 * _across(row, rest) + row[len(rest)]
         stay = share(tolerated, gap)
-        rest = [*[stay * part for part in rest], stay]
+        rest = [stay * part for part in rest]
+        rest.append(stay)
         gap = gap * stay * stay
     return [1 - part for part in rest]
 
@@ -135,20 +134,20 @@ def square(products: Products, parts: Sequence[Number]) -> Number:
     2.0
     """
     length: Number = 0.0
-    for place, part in enumerate(parts):
-        length = length + _added(products[place], parts[:place], part)
+    for place, (row, part) in enumerate(zip(products, parts, strict=True)):
+        length = length + part * (2 * _across(row, parts[:place]) + part * row[place])
     return length
 
 
-def _added(row: Sequence[Number], before: Sequence[Number], part: Number) -> Number:
-    """What a part of a step adds to the squared length of the parts of the steps before it.
+def _across(row: Sequence[Number], before: Sequence[Number]) -> Number:
+    """The product of a step with the sum of the steps before it, each times its part.
 
-    row: the products of the step with these and with itself.
+    row: the products of the step with these, with itself, and with those after it.
     """
     across: Number = 0.0
-    for other, product in zip(before, row):  # noqa: B905 - a row goes on after the step
-        across = across + other * product
-    return part * (2 * across + part * row[len(before)])
+    for part, product in zip(before, row):  # noqa: B905 - a row goes on after the step
+        across = across + part * product
+    return across
 
 
 def source_weight(distance: Number, least: float, tolerance: float) -> Number:
