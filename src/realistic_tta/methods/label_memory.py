@@ -62,17 +62,26 @@ class LabelMemory(BatchNormMethod):
         logits = self.logits(outputs)
         if not self.settings.label_runs or logits is None:
             return outputs, {}
-        own = widen(logits).softmax(dim=1)
-        everyone, mine = (own, slice(None)) if self.replicas is None else self.replicas.join(own)
-        if len(everyone) != batch.size:
+        predictions, mine = self._of_everyone(widen(logits).softmax(dim=1), batch)
+        if predictions is None:
             return outputs, {}
         look = read_in_graph if torch.compiler.is_compiling() else read
         decay = THRESHOLD ** (1 / self.settings.scopes[0])
-        added, order = look(self.order, everyone.to(self.source_mean.dtype), decay)
+        added, order = look(self.order, predictions.to(self.source_mean.dtype), decay)
         if added is None:
             return outputs, _named(order)
         answers = (widen(logits) + added[mine]).to(logits.dtype)
         return _exchanged(outputs, logits, answers), _named(order)
+
+    def _of_everyone(self, own: Tensor, batch: Batch) -> tuple[Tensor | None, slice]:
+        """The predictions of all processes, (image, class), and where the own ones are among them.
+
+        None where there are more or fewer of them than images.
+        """
+        if self.replicas is None:
+            return (own if len(own) == batch.size else None), slice(None)
+        everyone, mine = self.replicas.join(own)
+        return (None if everyone.isnan().any() else everyone), mine
 
 
 def _exchanged(outputs: Any, logits: Tensor, answers: Tensor) -> Any:

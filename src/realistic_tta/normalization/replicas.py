@@ -89,13 +89,16 @@ class Replicas:
     def join(self, own: Tensor) -> tuple[Tensor, slice]:
         """The rows of all ranks, one rank's after another's, and where the own ones are.
 
-        own: one row for each of the images that were told of in `begin`.
+        own: a row for each of the images that `begin` was told of; of any other number NaN is made,
+        for all ranks to see.
         """
-        rows = own.new_zeros(max(self.counts), own.shape[1])
-        rows[: len(own)] = own
+        rank = distributed.get_rank()
+        count, start = self.counts[rank], sum(self.counts[:rank])
+        rows = own.new_full((max(self.counts), own.shape[1]), torch.nan)
+        if len(own) == count:
+            rows[:count] = own
         parts = zip(self._gather(rows).unbind(), self.counts, strict=True)
-        start = sum(self.counts[: distributed.get_rank()])
-        return torch.cat([part[:count] for part, count in parts]), slice(start, start + len(own))
+        return torch.cat([part[:count] for part, count in parts]), slice(start, start + count)
 
     def add(self, own: Tensor) -> Tensor:
         """The sum of what each rank brings."""

@@ -71,7 +71,7 @@ def read(known: LabelOrder, predictions: Tensor, decay: float) -> tuple[Tensor |
     after = LabelOrder(
         torch.lerp(_at_first(ways), ways, kept),
         beliefs[-1],
-        *_learn_usual(known, predictions, usual, decay ** len(predictions)),
+        *_learn_usual(known, beliefs, decay ** len(predictions)),
     )
     chance = number(_runs(ways))
     if not isinstance(chance, Tensor) and chance == 0:
@@ -85,24 +85,19 @@ def read_in_graph(
     known: LabelOrder, predictions: Tensor, decay: float
 ) -> tuple[Tensor, LabelOrder]:
     """The same as one operation of a compiled graph, which would unroll the images; 0 for None."""
-    added, *after = _read_all(*known, predictions, decay)
+    added, *after = _read_all([*known], predictions, decay)
     return added, LabelOrder(*after)
 
 
 @torch.library.custom_op("realistic_tta::read_labels", mutates_args=())
-def _read_all(
-    ways: Tensor, belief: Tensor, usual: Tensor, images: Tensor, predictions: Tensor, decay: float
-) -> list[Tensor]:
-    added, after = read(LabelOrder(ways, belief, usual, images), predictions, decay)
+def _read_all(known: list[Tensor], predictions: Tensor, decay: float) -> list[Tensor]:
+    added, after = read(LabelOrder(*known), predictions, decay)
     return [torch.zeros_like(predictions) if added is None else added, *map(torch.clone, after)]
 
 
 @_read_all.register_fake
-def _(
-    ways: Tensor, belief: Tensor, usual: Tensor, images: Tensor, predictions: Tensor, decay: float
-) -> list[Tensor]:
-    del decay
-    return [torch.empty_like(each) for each in (predictions, ways, belief, usual, images)]
+def _(known: list[Tensor], predictions: Tensor, decay: float) -> list[Tensor]:  # noqa: ARG001 - shapes alone
+    return [torch.empty_like(each) for each in (predictions, *known)]
 
 
 def _weigh(ways: Tensor, totals: Tensor, usual: Tensor, classes: int) -> Tensor:
@@ -119,18 +114,14 @@ def _weigh(ways: Tensor, totals: Tensor, usual: Tensor, classes: int) -> Tensor:
     return torch.softmax(ways.log() + torch.cat((likelihood.new_zeros(1), likelihood)), dim=0)
 
 
-def _learn_usual(
-    known: LabelOrder, predictions: Tensor, usual: Tensor, kept: float
-) -> tuple[Tensor, Tensor]:
+def _learn_usual(known: LabelOrder, beliefs: Tensor, kept: float) -> tuple[Tensor, Tensor]:
     """The shares of the classes with this batch, and how many images they are of.
 
-    Each image counts by what its prediction is where classes are known to be as usual (expectation
-    maximisation, Saerens 2002): a class that is nearly all there is must not look like a run.
+    Each image counts by what the longest runs make of it. Where one class is nearly all there is,
+    in any order, that is as sure of it as the belief before an image: no run is seen in it.
     """
-    count = len(predictions)
-    images = kept * known.images + count
-    posterior = predictions * known.usual / usual.clamp_min(_TINY)[:, None]
-    return torch.lerp(known.usual, posterior.mean(dim=0), count / images), images
+    images = kept * known.images + len(beliefs)
+    return torch.lerp(known.usual, beliefs[:, -1].mean(dim=0), len(beliefs) / images), images
 
 
 def _forward(belief: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
