@@ -100,14 +100,20 @@ def test_where_much_has_shifted_the_source_weighs_what_it_must(size: int) -> Non
     torch.testing.assert_close(adapted.target_variance, poured, atol=0.2, rtol=0.1)
 
 
-def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt() -> None:
-    """Twice the noise of so many images, less that of a training batch once."""
-    adapted = adapt(convolutional(), "realistic", source_batch_size=32, class_balance=False)
+@pytest.mark.parametrize(
+    ("label_runs", "expected"),
+    [(True, [1 / 8 - 1 / 32, 0.0, 0.0]), (False, [2 / 8 - 1 / 32, 1 / 32, 0.0])],
+)
+def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt(
+    label_runs: bool, expected: list[float]
+) -> None:
+    """The noise of so many images, twice where labels may come in runs, less a training batch's."""
+    settings: dict[str, Any] = {"source_batch_size": 32, "class_balance": False}
+    adapted = adapt(convolutional(), "realistic", label_runs=label_runs, **settings)
     assert isinstance(adapted, Realistic)
-    images_held = torch.tensor([[8.0, 32.0, 64.0, 100.0]])
-    expected = torch.tensor([[2 / 8 - 1 / 32, 1 / 32, 0.0, 0.0]])
+    images_held = torch.tensor([[8.0, 32.0, 64.0]])
     nothing = Seen.nothing(adapted.last_batches, images_held)
-    torch.testing.assert_close(adapted._doubtful(images_held, nothing), expected)
+    torch.testing.assert_close(adapted._doubtful(images_held, nothing), torch.tensor([expected]))
 
 
 def test_a_sudden_change_is_followed_at_once() -> None:
@@ -432,3 +438,77 @@ def test_each_piece_can_be_left_out_and_makes_a_difference(piece: str) -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         adapt(convolutional(), "realistic", **settings)  # type: ignore[arg-type]
+
+
+class Told(nn.Module):
+    """A network that says what the first pixel of an image tells it, and looks at nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with on_cpu():
+            self.norm = nn.BatchNorm2d(10)
+
+    def forward(self, shown: Tensor) -> dict[str, Tensor]:
+        self.norm(shown)
+        return {"logits": shown[:, :, 0, 0], "features": shown.mean(dim=(2, 3)).double()}
+
+
+def told(labels: Tensor, seed: int = 0) -> Tensor:
+    """Images that tell the label of three in four, the fourth a label at random, less surely."""
+    generator = torch.Generator().manual_seed(seed)
+    other = torch.randint(10, labels.shape, generator=generator)
+    wrong = torch.rand(labels.shape, generator=generator) < 0.25
+    shown = 0.1 * torch.randn(len(labels), 10, 4, 4, generator=generator)
+    names = nn.functional.one_hot(torch.where(wrong, other, labels), 10)
+    shown[:, :, 0, 0] += names * torch.where(wrong, 3.0, 4.0)[:, None]
+    return shown
+
+
+def answered_by(shown: Tensor, size: int, **settings: object) -> Tensor:
+    adapted = adapt(Told().eval(), "realistic", classes=10, **settings)  # type: ignore[arg-type]
+    return torch.cat([adapted(batch)["logits"] for batch in shown.split(size)])
+
+
+@pytest.mark.parametrize("size", [1, 16])
+def test_in_runs_an_image_is_answered_by_those_around_it(size: int) -> None:
+    labels = torch.arange(10).repeat_interleave(20).repeat(2)
+    shown = told(labels)
+
+    def wrong(**settings: object) -> float:
+        return (answered_by(shown, size, **settings).argmax(dim=1) != labels).float().mean().item()
+
+    assert wrong(label_runs=False) > 0.15
+    assert wrong() < (0.12 if size == 1 else 0.08)
+
+
+@pytest.mark.parametrize("size", [1, 16, 64])
+def test_in_any_order_the_logits_are_the_networks_own(size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shown = told(torch.randint(10, (320,), generator=generator))
+    assert answered_by(shown, size).equal(shown[:, :, 0, 0])
+
+
+def test_only_the_logits_are_exchanged() -> None:
+    """What else the network returns is handed on as it is, and their type is kept."""
+    labels = torch.arange(10).repeat_interleave(20)
+    shown = told(labels).half()
+    adapted = adapt(Told().eval().half(), "realistic", classes=10)
+    for batch in shown.split(16):
+        outputs = adapted(batch)
+    assert outputs["logits"].dtype is torch.float16
+    assert not outputs["logits"].equal(batch[:, :, 0, 0])
+    assert outputs["features"].equal(batch.mean(dim=(2, 3)).double())
+
+
+def test_rows_that_are_not_one_an_image_are_left_as_they_are() -> None:
+    class Twice(Told):
+        def forward(self, shown: Tensor) -> dict[str, Tensor]:
+            return {"logits": super().forward(shown)["logits"].repeat(2, 1)}
+
+    adapted = adapt(Twice().eval(), "realistic", classes=10)
+    assert isinstance(adapted, Realistic)
+    shown = told(torch.arange(10).repeat_interleave(20))
+    before = adapted.order_ways.clone()
+    for batch in shown.split(16):
+        assert adapted(batch)["logits"].equal(batch[:, :, 0, 0].repeat(2, 1))
+    assert adapted.order_ways.equal(before)

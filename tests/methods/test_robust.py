@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta import AdaptedNetwork, NetworkError, SettingError, adapt
+from realistic_tta.methods.realistic import Realistic
 from realistic_tta.methods.replayable import why_not
 from realistic_tta.normalization.robust_rules import (
     MixedWithSource,
@@ -126,10 +128,12 @@ def test_the_images_beside_a_hostile_one_are_predicted_nearly_as_without_it(meth
     hostile = batch.clone()
     hostile[3] *= 1e4
     good = torch.arange(32) != 3
-    settings = {"momentum": 1.0, "start": "source"} if "tema" in method else {}
+    settings: dict[str, Any] = {"momentum": 1.0, "start": "source"} if "tema" in method else {}
+    if method == "realistic":
+        settings = {"label_runs": False}  # all images are of one class, which is another test
 
     def predicted(shown: Tensor, *, robust: bool = False) -> Tensor:
-        adapted = adapt(network, method, robust=robust, **settings)  # type: ignore[arg-type]
+        adapted = adapt(network, method, robust=robust, **settings)
         logits: Tensor = adapted(shown)[good]
         return logits.softmax(dim=1)
 
@@ -224,3 +228,26 @@ def test_replicas_are_refused_with_it(method: str) -> None:
     adapted = adapt(convolutional(), method, robust=True)
     with pytest.raises(SettingError, match="robust=True and sync cannot go together"):
         adapted.share_with(Group())  # type: ignore[arg-type]
+
+
+def test_a_hostile_image_tells_nothing_of_those_around_it_in_a_run() -> None:
+    """Whatever class it is made to look like."""
+    network = near_the_source()
+    batch = images(32, seed=7)
+    good = torch.arange(32) != 3
+
+    def answered(scale: float, *, robust: bool) -> Tensor:
+        hostile = batch.clone()
+        hostile[3] *= scale
+        adapted = adapt(network, "realistic", robust=robust)
+        probabilities: Tensor = adapted(hostile).softmax(dim=1)
+        assert isinstance(adapted, Realistic)
+        assert adapted.order.runs() > 0
+        return probabilities[good]
+
+    apart = {
+        robust: (answered(1e4, robust=robust) - answered(-1e4, robust=robust)).abs().max()
+        for robust in (True, False)
+    }
+    assert apart[True] < 1e-3
+    assert apart[False] > 1e-2

@@ -6,12 +6,17 @@ runs; the maths is in statistics/label_order.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from realistic_tta.errors import NetworkError
+from realistic_tta.normalization.remembered_statistics import (
+    RememberedStatistics,
+    trust_in_images,
+)
 from realistic_tta.statistics.label_order import LabelOrder, read, read_in_graph
 from realistic_tta.statistics.momentum import THRESHOLD
 
@@ -28,11 +33,15 @@ class LabelMemory(BatchNormMethod):
     """
 
     settings: RealisticSettings
+    order_ways: Tensor
+    order_belief: Tensor
+    order_usual: Tensor
+    order_images: Tensor
 
     @property
     def order(self) -> LabelOrder:
         """What is known of the order of labels."""
-        return LabelOrder(*(self.get_buffer(f"order_{name}") for name in LabelOrder._fields))
+        return LabelOrder(self.order_ways, self.order_belief, self.order_usual, self.order_images)
 
     def order_at_first(self) -> dict[str, Tensor]:
         """Before the first batch."""
@@ -41,10 +50,10 @@ class LabelMemory(BatchNormMethod):
         return _named(LabelOrder.none(self.settings.classes or 1, self.source_mean))
 
     def noise(self) -> float | Tensor:
-        """How many times noise counts: once where labels are known to come in any order."""
+        """How many times noise counts: twice as far as labels may come in runs."""
         if not self.settings.label_runs:
-            return self.settings.noise
-        return 1 + (self.settings.noise - 1) * self.order.runs()
+            return 2 * self.settings.noise
+        return self.settings.noise * (1 + self.order.runs())
 
     def logits(self, outputs: Any) -> Tensor | None:
         """Of as many classes as the settings say; None if there are none."""
@@ -54,15 +63,22 @@ class LabelMemory(BatchNormMethod):
             return None
         return logits if logits.shape[1] == (self.settings.classes or 1) else None
 
-    def in_order(self, outputs: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
+    def in_order(
+        self, outputs: Any, batch: Batch, rules: Sequence[RememberedStatistics]
+    ) -> tuple[Any, dict[str, Tensor]]:
         """The outputs with what the images around each tell of it, and the order with this batch.
 
-        As they are where labels come in any order, or where not every image has its logits.
+        As they are where labels come in any order, or where not every image has its logits. An
+        image tells as much as it is trusted.
         """
         logits = self.logits(outputs)
         if not self.settings.label_runs or logits is None:
             return outputs, {}
-        predictions, mine = self._of_everyone(widen(logits).softmax(dim=1), batch)
+        own = widen(logits).softmax(dim=1)
+        trust = trust_in_images(rules, len(own))
+        if trust is not None:
+            own = torch.lerp(torch.full_like(own, 1 / own.shape[1]), own, trust.to(own.dtype))
+        predictions, mine = self._of_everyone(own, batch)
         if predictions is None:
             return outputs, {}
         look = read_in_graph if torch.compiler.is_compiling() else read

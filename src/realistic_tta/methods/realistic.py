@@ -89,7 +89,7 @@ class Realistic(MomentMemory):
         with in_full(self.rate):
             noted = self._noted(rules, course)
             answers = self.answers(outputs)
-            outputs, order = self.in_order(outputs, batch)
+            outputs, order = self.in_order(outputs, batch, rules)
             seen = self.seen_classes(answers, batch, course.seen.joined)
             if seen and self.settings.learns_effects:
                 shares = None if runs is None else seen["class_shares"]
@@ -204,7 +204,6 @@ class Realistic(MomentMemory):
         """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
         Not what a batch of the training had by chance: the network has been trained with that.
-        Noise counts once where labels come in any order, for there it is known how much there is.
         Classes are those of the predictions before this batch. images: (layer, memory).
         """
         found = 1 / images

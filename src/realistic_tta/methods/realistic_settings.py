@@ -13,8 +13,8 @@ from .checks import check_count, check_number, check_switch
 class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
-    noise: how many times the expected noise counts as chance, unless labels are known to come in
-    any order (label_runs): there it is once. tolerance: how far from the source
+    noise: how many times the expected noise counts as chance, twice as many where labels come in
+    runs, or nobody looks whether they do (label_runs=False). tolerance: how far from the source
     counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
@@ -34,7 +34,7 @@ class RealisticSettings:
 
     classes: int | None = None
     source_batch_size: int = 128
-    noise: float = 2.0  # these three: docs/beyond.md, on validation corruptions
+    noise: float = 1.0  # these three: docs/beyond.md, on validation corruptions
     tolerance: float = 0.0075
     source_share: float = 0.5  # the paper's gamma, there the most that the source may weigh
     total_variance: bool = True

@@ -75,6 +75,7 @@ class RememberedStatistics(SharedRule):
     def __init__(self, place: int, known: Known, course: Course) -> None:
         self.place, self.known, self.course = place, known, course
         self.uses: list[tuple[Tensor, int]] = []
+        self.trusted: list[Tensor] = []  # what each image of a use counts for, where that is asked
         self.batch: Tensor | None = None  # mean moments that are remembered, (1, 2 * channel)
         self.spread = known.spread
         self.source_weight: Number = 1.0
@@ -197,6 +198,7 @@ class TrustedStatistics(RememberedStatistics):
         """Between the image's own and those of the memory."""
         moments = super().moments(inputs)
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
+        self.trusted.append(weights)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
         return torch.lerp(self.known.memories[-1], own, weights)
 
@@ -228,6 +230,12 @@ def moments_by_image(
         [rule.image_moments(images, instead) for rule, instead in zip(rules, missing, strict=True)],
         dim=1,
     )
+
+
+def trust_in_images(rules: Sequence[RememberedStatistics], images: int) -> Tensor | None:
+    """What each image counts for, (image, 1): as little as in any layer; None for the same."""
+    found = [each for rule in rules for each in rule.trusted if len(each) == images]
+    return torch.stack(found).amin(dim=0) if found else None
 
 
 def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
