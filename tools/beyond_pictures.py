@@ -3,10 +3,10 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_changes.png, beyond_classes.png, beyond_effects.png and, for domains, beyond_domains.png, as
-docs/beyond.md shows them. All but source, changes and effects look at the first BatchNorm layer,
-whose inputs are the same whatever the layers do. Those three are errors on the corruptions that
-settings were chosen on.
+beyond_changes.png, beyond_classes.png, beyond_effects.png, beyond_labels.png and, for domains,
+beyond_domains.png, as docs/beyond.md shows them. All but source, changes, effects and labels look
+at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those four are
+answers on the corruptions that settings were chosen on.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def off(network: Any, final: Any) -> float:
     return ratio.log().abs().mean().item()
 
 
-def panel(title: str, x: str, y: str) -> tuple[Figure, Axes]:
-    figure, (axes,) = new_panels(1, 1, SIZE, title)
+def panel(title: str, x: str, y: str, size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
+    figure, (axes,) = new_panels(1, 1, size, title)
     axes.set(xlabel=x, ylabel=y)
     return figure, axes
 
@@ -264,6 +264,26 @@ def effects() -> Figure:
 
 
 @in_style
+def labels() -> Figure:
+    """What is answered, image by image, of a corruption that follows another one."""
+    first_images, names = shifted("speckle_noise", 200)
+    images, _ = shifted("spatter", 200)
+    order = names.argsort(stable=True)
+    rows = {"labels": names[order]}
+    for label, sizes in (("the network", 16), ("one by one", 1), ("16 at once", 16)):
+        network = adapted(label_runs=label != "the network")
+        both = torch.cat((first_images[order], images[order]))
+        rows[label] = torch.cat([network(few).argmax(1) for few in both.split(sizes)])[200:]
+    figure, axes = panel("Answers where labels come in runs of 20", "image", "", size=(7.0, 2.2))
+    axes.imshow(torch.stack([*rows.values()]), aspect="auto", cmap="tab10", interpolation="nearest")
+    wrong = [(100 * (row != rows["labels"]).float().mean()).item() for row in rows.values()]
+    told = [f"{label}: {each:.0f} % wrong" for label, each in zip(rows, wrong, strict=True)]
+    axes.set_yticks(range(len(rows)), ["labels", *told[1:]])
+    axes.grid(visible=False)
+    return figure
+
+
+@in_style
 def domains() -> Figure:
     """Where signatures lie, in the two directions in which the kinds' means differ most."""
     told = [first_signatures(shifted(name, 200)[0]) for name in VALIDATION]
@@ -310,6 +330,7 @@ PICTURES = {
     "changes": changes,
     "classes": classes,
     "effects": effects,
+    "labels": labels,
     "domains": domains,
 }
 
