@@ -155,6 +155,7 @@ WITHOUT = {
     },
     "class balance": {"class_balance": False},
     "changes": {"changes": False},
+    "label runs": {"label_runs": False},
     "trust in every image": {"robust": True},
 }
 
@@ -188,6 +189,24 @@ class Brightest(nn.Module):
     def forward(self, batch: Tensor) -> dict[str, Tensor]:
         values = self.last(self.norm(batch).mean(dim=(2, 3)))
         return {"map": batch, "logits": (0 * values + batch.mean(dim=(2, 3))).half()}
+
+
+def test_images_of_a_run_answer_each_other_across_ranks(tmp_path: Path) -> None:
+    """Ranks with 3, 0 and 9 images of every batch of 12, in runs of 24."""
+    shown = [images(12, seed) / 10 for seed in range(6)]
+    for place, batch in enumerate(shown):
+        batch[:, place // 2] += 1
+
+    def work(rank: int) -> Any:
+        adapted = adapt(Brightest(), "realistic", sync="torch.distributed")
+        outputs = [adapted(cut(batch, (3, 0, 9))[rank])["logits"].float() for batch in shown]
+        return listed((outputs, snapshot(adapted)))
+
+    alone = adapt(Brightest(), "realistic")
+    expected = [alone(batch)["logits"].float() for batch in shown]
+    own = shown[-1].mean(dim=(2, 3))
+    assert (expected[-1] - own).abs().max() > 1  # a run is seen
+    equals_one_process(in_ranks(3, work, tmp_path / "group"), expected, snapshot(alone))
 
 
 def test_class_shares_are_those_of_all_ranks_predictions(tmp_path: Path) -> None:
