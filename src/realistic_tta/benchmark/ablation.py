@@ -20,7 +20,6 @@ PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a ro
         "several_memories": "one memory",
         "lean_on_source": "no source",
         "class_balance": "no class balance",
-        "class_effects": "no class effects",
         "label_runs": "no label runs",
         "changes": "no changes",
     }

@@ -25,9 +25,9 @@ class RealisticSettings:
     class_balance: a memory of few predicted classes is worth few images.
     changes: what came before a change of domain counts for as much as it is probable that nothing
     has changed; seen in the first layer.
-    class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
-    in runs; needs total_variance and class_balance.
     label_runs: where labels come in runs, an image is answered by those before and after it, too.
+    class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
+    in runs; with label_runs=False alone, and needs total_variance and class_balance.
     robust, which has to be asked for: an image far outside what the network was trained on counts
     for next to nothing (statistics/trust.py).
     """
@@ -60,9 +60,13 @@ class RealisticSettings:
 
     @property
     def learns_effects(self) -> bool:
-        """Whether there are effects of classes to learn."""
+        """Whether there are effects of classes to learn.
+
+        Where neighbours answer an image, its class is better left in it.
+        """
         return (
             self.class_effects
+            and not self.label_runs
             and self.class_balance
             and self.total_variance
             and (self.classes or 1) > 1
