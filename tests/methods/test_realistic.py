@@ -256,9 +256,8 @@ def test_labels_that_are_mixed_are_as_good_with_class_balance() -> None:
 def strayed_with_class_effects(labels: list[int], *, effects: bool) -> float:
     """How far each batch's mean strays from that of all classes, in the second half of a stream."""
     every_class = shifted_by_class(list(range(10)) * 20).mean(dim=(0, 2, 3))
-    adapted = adapt(
-        Says(), "realistic", class_effects=effects, source_batch_size=32, source_share=0.0
-    )
+    settings: dict[str, Any] = {"source_batch_size": 32, "source_share": 0.0, "label_runs": False}
+    adapted = adapt(Says(), "realistic", class_effects=effects, **settings)
     strayed = []
     for batch in shifted_by_class(labels).split(8):
         adapted(batch)
@@ -274,7 +273,7 @@ def test_labels_in_runs_stray_less_once_effects_of_classes_are_known() -> None:
 
 
 def test_what_is_wrongly_put_down_to_a_class_leaves_half_of_the_sources_variance() -> None:
-    adapted = adapt(Says(), "realistic", source_batch_size=32)
+    adapted = adapt(Says(), "realistic", class_effects=True, source_batch_size=32)
     batches = shifted_by_class([label for label in (0, 7) for _ in range(16)]).split(8)
     for batch in batches:
         adapted(batch)
@@ -305,7 +304,7 @@ def test_a_layer_that_had_other_images_learns_no_effects() -> None:
             logits: Tensor = self.whole(batch) + 0 * self.parts(crops).sum()
             return logits
 
-    adapted = adapt(Crops(), "realistic", source_batch_size=32)
+    adapted = adapt(Crops(), "realistic", class_effects=True, source_batch_size=32)
     for batch in shifted_by_class(sorted(list(range(10)) * 16)).split(8):
         adapted(batch)
     of_whole, of_parts = adapted.get_buffer("class_moments").split(6, dim=1)

@@ -26,9 +26,10 @@ class RealisticSettings:
     changes: what came before a change of domain counts for as much as it is probable that nothing
     has changed; seen in the first layer.
     label_runs: where labels come in runs, an image is answered by those before and after it, too.
+    Two that have to be asked for:
     class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
-    in runs; with label_runs=False alone, and needs total_variance and class_balance.
-    robust, which has to be asked for: an image far outside what the network was trained on counts
+    in runs; better only with label_runs=False. Needs total_variance and class_balance.
+    robust: an image far outside what the network was trained on counts
     for next to nothing (statistics/trust.py).
     """
 
@@ -42,9 +43,9 @@ class RealisticSettings:
     several_memories: bool = True
     lean_on_source: bool = True
     class_balance: bool = True
-    class_effects: bool = True
     changes: bool = True
     label_runs: bool = True
+    class_effects: bool = False  # where neighbours answer an image, its class is better left in it
     robust: bool = False
 
     def __post_init__(self) -> None:
@@ -60,13 +61,9 @@ class RealisticSettings:
 
     @property
     def learns_effects(self) -> bool:
-        """Whether there are effects of classes to learn.
-
-        Where neighbours answer an image, its class is better left in it.
-        """
+        """Whether there are effects of classes to learn."""
         return (
             self.class_effects
-            and not self.label_runs
             and self.class_balance
             and self.total_variance
             and (self.classes or 1) > 1
