@@ -138,12 +138,17 @@ def camera(count: int, level: float, noise: float, seed: int) -> Tensor:
     return shown + level + noise * torch.randn(count, 3, 12, 12, generator=generator)
 
 
+@pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize(("size", "batches"), [(1, 3), (8, 1)])
-def test_what_came_before_a_change_does_not_count(size: int, batches: int) -> None:
-    """After three images, or one batch, the variance has arrived; without it, it is on the way."""
+def test_what_came_before_a_change_does_not_count(size: int, batches: int, balance: bool) -> None:
+    """After three images, or one batch, the variance has arrived; without it, it is on the way.
+
+    Whether or not classes are looked at.
+    """
     arrived = {}
+    settings: dict[str, Any] = {"source_share": 0.0, "tolerance": 0.0, "class_balance": balance}
     for changes in (True, False):
-        adapted = make(source_share=0.0, tolerance=0.0, changes=changes)
+        adapted = make(changes=changes, **settings)
         for seed in range(64 // size):
             adapted(camera(size, 0.0, 0.2, seed))
         for seed in range(100, 100 + batches):

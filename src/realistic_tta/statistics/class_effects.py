@@ -66,13 +66,17 @@ class Runs(NamedTuple):
 
 
 def in_runs(runs: Tensor) -> Number:
-    """How far labels come in runs, 0 to 1, a number. runs: as in `Effects`.
+    """How far labels come in runs, 0 to 1, a number; 0 while nothing has been predicted.
+
+    runs: as in `Effects`.
 
     >>> [in_runs(torch.tensor([found, 0.125], device="cpu")) for found in (0.125, 0.75)]
     [0.0, 0.75]
+    >>> in_runs(torch.zeros(2, device="cpu"))
+    0.0
     """
     found, chance = numbers(runs)
-    return 1 - share(_MARGIN * chance, at_least(found, _LEAST))
+    return 1 - share(at_least(_MARGIN * chance, _LEAST), at_least(found, _LEAST))
 
 
 def watch(runs: Tensor, apart: Tensor, chance: Tensor, kept: Tensor) -> Tensor:
