@@ -18,7 +18,6 @@ from realistic_tta.normalization.remembered_statistics import (
     trust_in_images,
 )
 from realistic_tta.statistics.label_order import LabelOrder, read, read_in_graph
-from realistic_tta.statistics.momentum import THRESHOLD
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod
@@ -82,8 +81,8 @@ class LabelMemory(BatchNormMethod):
         if predictions is None:
             return outputs, {}
         look = read_in_graph if torch.compiler.is_compiling() else read
-        decay = THRESHOLD ** (1 / self.settings.scopes[0])
-        added, order = look(self.order, predictions.to(self.source_mean.dtype), decay)
+        predictions = predictions.to(self.source_mean.dtype)
+        added, order = look(self.order, predictions, self.settings.decay)
         if added is None:
             return outputs, _named(order)
         answers = (widen(logits) + added[mine]).to(logits.dtype)

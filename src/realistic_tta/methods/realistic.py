@@ -34,7 +34,6 @@ from realistic_tta.statistics.memories import (
     steps,
     uncertainty,
 )
-from realistic_tta.statistics.momentum import THRESHOLD
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
@@ -138,7 +137,7 @@ class Realistic(MomentMemory):
             nothing=Seen.nothing(self.last_batches, self.rate),
             doubt=self.doubt_of_changes(),
             batch=batch.size,
-            decay=THRESHOLD ** (1 / self.settings.scopes[0]),
+            decay=self.settings.decay,
         )
 
     def _weigh(self, seen: Seen, freed: Tensor, size: int) -> Weighed:

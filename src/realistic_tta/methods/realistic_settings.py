@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from realistic_tta.errors import SettingError
+from realistic_tta.statistics.momentum import THRESHOLD
 
 from .checks import check_count, check_number, check_switch
 
@@ -68,6 +70,11 @@ class RealisticSettings:
             and self.total_variance
             and (self.classes or 1) > 1
         )
+
+    @property
+    def decay(self) -> float:
+        """Of the longest memory, with each image; what else is learnt of a stream keeps pace."""
+        return math.pow(THRESHOLD, 1 / self.scopes[0])
 
     @property
     def scopes(self) -> tuple[float, ...]:
