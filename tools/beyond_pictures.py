@@ -3,7 +3,7 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_changes.png, beyond_classes.png, beyond_effects.png, beyond_labels.png and, for domains,
+beyond_changes.png, beyond_classes.png, beyond_labels.png and, for domains,
 beyond_domains.png, as docs/beyond.md shows them. All but source, changes, effects and labels look
 at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those four are
 answers on the corruptions that settings were chosen on.
@@ -29,9 +29,9 @@ from realistic_tta.methods.realistic import Realistic
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.statistics.class_shares import class_concentration
 from realistic_tta.statistics.content import Content, scatter_of, whiten, whitening
 from realistic_tta.statistics.image_moments import Units
-from realistic_tta.statistics.memories import class_concentration
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 from realistic_tta.statistics.signature import signatures
 
@@ -238,32 +238,6 @@ def changes() -> Figure:
 
 
 @in_style
-def effects() -> Figure:
-    """The error by how long ago the corruption began, 200 images of each in turns."""
-    parts = [shifted(name, 2000) for name in VALIDATION]
-    figure, axes = panel(
-        "Labels in runs of 20, batch size 16", "images since the corruption began", "error (%)"
-    )
-    for in_order, learnt, colour, label in (
-        (True, False, "#999999", "sorted, without effects of classes"),
-        (True, True, OURS, "sorted"),
-        (False, True, THEIRS, "random order"),
-    ):
-        network, wrong = adapted(class_effects=learnt, label_runs=False), []
-        generator = torch.Generator().manual_seed(0)  # every time another order, of classes too
-        for start, (images, labels) in itertools.product(range(0, 2000, 200), parts):
-            few = start + torch.randperm(200, generator=generator)
-            if in_order:
-                few = few[torch.randperm(10, generator=generator)[labels[few]].argsort()]
-            wrong += [network(images[some]).argmax(1) != labels[some] for some in few.split(16)]
-        by_age = torch.cat(wrong).float().view(-1, 10, 20).mean(dim=(0, 2))
-        axes.plot(range(10, 200, 20), 100 * by_age, color=colour, marker=".", label=label)
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return figure
-
-
-@in_style
 def labels() -> Figure:
     """What is answered, image by image, of a corruption that follows another one."""
     first_images, names = shifted("speckle_noise", 200)
@@ -329,7 +303,6 @@ PICTURES = {
     "source": source,
     "changes": changes,
     "classes": classes,
-    "effects": effects,
     "labels": labels,
     "domains": domains,
 }

@@ -258,65 +258,6 @@ def test_labels_that_are_mixed_are_as_good_with_class_balance() -> None:
     assert strayed[True] == pytest.approx(strayed[False], abs=0.05)
 
 
-def strayed_with_class_effects(labels: list[int], *, effects: bool) -> float:
-    """How far each batch's mean strays from that of all classes, in the second half of a stream."""
-    every_class = shifted_by_class(list(range(10)) * 20).mean(dim=(0, 2, 3))
-    settings: dict[str, Any] = {"source_batch_size": 32, "source_share": 0.0, "label_runs": False}
-    adapted = adapt(Says(), "realistic", class_effects=effects, **settings)
-    strayed = []
-    for batch in shifted_by_class(labels).split(8):
-        adapted(batch)
-        strayed.append((adapted.get_buffer("target_mean") - every_class).abs().mean().item())
-    return sum(strayed[len(strayed) // 2 :])
-
-
-def test_labels_in_runs_stray_less_once_effects_of_classes_are_known() -> None:
-    labels = [label for label in (0, 7, 3, 9, 1, 5, 2, 8, 4, 6) for _ in range(16)] * 4
-    assert strayed_with_class_effects(labels, effects=True) < 0.7 * strayed_with_class_effects(
-        labels, effects=False
-    )
-
-
-def test_what_is_wrongly_put_down_to_a_class_leaves_half_of_the_sources_variance() -> None:
-    adapted = adapt(Says(), "realistic", class_effects=True, source_batch_size=32)
-    batches = shifted_by_class([label for label in (0, 7) for _ in range(16)]).split(8)
-    for batch in batches:
-        adapted(batch)
-    adapted.get_buffer("class_moments")[7, 3:] = 9.0  # second moments
-    adapted.get_buffer("class_images").fill_(400)
-    adapted(batches[-1])
-    variance, source = adapted.get_buffer("target_variance"), adapted.get_buffer("source_variance")
-    torch.testing.assert_close(variance, source / 2)
-
-
-def test_labels_that_are_mixed_are_the_same_with_class_effects() -> None:
-    labels = list(range(10)) * 32
-    assert strayed_with_class_effects(labels, effects=True) == strayed_with_class_effects(
-        labels, effects=False
-    )
-
-
-def test_a_layer_that_had_other_images_learns_no_effects() -> None:
-    class Crops(nn.Module):
-        """The second layer sees two crops of every image."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.whole, self.parts = Says(), randomize(nn.BatchNorm2d(3))
-
-        def forward(self, batch: Tensor) -> Tensor:
-            crops = torch.cat(batch.split(6, dim=2))
-            logits: Tensor = self.whole(batch) + 0 * self.parts(crops).sum()
-            return logits
-
-    adapted = adapt(Crops(), "realistic", class_effects=True, source_batch_size=32)
-    for batch in shifted_by_class(sorted(list(range(10)) * 16)).split(8):
-        adapted(batch)
-    of_whole, of_parts = adapted.get_buffer("class_moments").split(6, dim=1)
-    assert of_whole.abs().max() > 0.1
-    assert of_parts.abs().max() < 1e-6
-
-
 def test_autocast_leaves_the_memories_as_they_are() -> None:
     plain, cast = make(), make()
     for batch in images(12).split(4):

@@ -156,7 +156,6 @@ WITHOUT = {
     "class balance": {"class_balance": False},
     "changes": {"changes": False},
     "label runs": {"label_runs": False},
-    "label runs, with effects of classes": {"label_runs": False, "class_effects": True},
     "trust in every image": {"robust": True},
 }
 

@@ -1,55 +1,40 @@
-"""What is remembered of the predicted classes: how frequent each was, and what it adds.
+"""What is remembered of the predicted classes: how frequent each was.
 
 The part of methods/realistic.py that looks at the network's outputs. It is told when a batch has
-been predicted, and says what of the memories is to be put down to classes.
+been predicted, and says how many independent images a memory is worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from realistic_tta.normalization.remembered_statistics import (
-    RememberedStatistics,
-    moments_by_image,
-)
 from realistic_tta.statistics.changes import RECENT, Seen
-from realistic_tta.statistics.class_effects import (
-    Effects,
-    Runs,
-    find_runs,
+from realistic_tta.statistics.class_shares import (
+    class_concentration,
+    concentration,
     in_runs,
-    learn,
-    to_groups,
+    predicted,
     watch,
 )
 from realistic_tta.statistics.leaning import Number, at_most
-from realistic_tta.statistics.memories import (
-    Passed,
-    Remembered,
-    Weights,
-    class_concentration,
-    concentration,
-    is_whole,
-    predicted,
-)
+from realistic_tta.statistics.memories import Passed, Remembered, Weights, is_whole
 
 from .batch import Batch
 from .label_memory import LabelMemory
 
 
 class ClassMemory(LabelMemory):
-    """Shares of the predicted classes in each memory, and their effects on the moments.
+    """Shares of the predicted classes in each memory.
 
     Buffers:
     class_shares: of the predicted classes in each memory, and in each of the last batches, the
         newest first, (memory + batch, class).
     class_weight, class_squares: of the images in the memories, (memory,).
     class_recent: how many images of each of the last batches were predicted, (batch,).
-    class_moments, class_images, class_runs: as `Effects` has them.
+    class_runs: as `in_runs` has them.
     """
 
     _passed: tuple[Tensor, int, Passed] | None = None
@@ -58,8 +43,6 @@ class ClassMemory(LabelMemory):
     class_weight: Tensor
     class_squares: Tensor
     class_recent: Tensor
-    class_moments: Tensor
-    class_images: Tensor
     class_runs: Tensor
 
     @property
@@ -82,39 +65,17 @@ class ClassMemory(LabelMemory):
         weights = Weights(self.class_weight[None], self.class_squares[None])
         return Remembered(weights, self.rate, self.class_recent[:, None])
 
-    @property
-    def effects(self) -> Effects:
-        """What has been learnt of the classes."""
-        return Effects(self.class_moments, self.class_images, self.class_runs)
-
     def classes_at_first(self) -> dict[str, Tensor]:
         """Before the first batch: none have been seen."""
         settings, like = self.settings, self.source_mean
         memories = len(settings.scopes)
-        groups_of = (settings.classes or 1) if settings.learns_effects else 1
-        effects = Effects.none(groups_of, 2 * sum(self.sizes), like)
         return {
             "class_shares": like.new_zeros(memories + self.last_batches, settings.classes or 1),
             "class_weight": like.new_zeros(memories),
             "class_squares": like.new_zeros(memories),
             "class_recent": like.new_zeros(self.last_batches),
-            "class_moments": effects.moments,
-            "class_images": effects.images,
-            "class_runs": effects.runs,
+            "class_runs": like.new_zeros(2),
         }
-
-    def find_runs(self) -> Runs | None:
-        """What classes have added to the memories; None where labels do not come in runs."""
-        if not self.settings.learns_effects:
-            return None
-        certainty = in_runs(self.class_runs)
-        if not isinstance(certainty, Tensor) and certainty == 0:
-            return None
-        return find_runs(self.effects, self.class_shares, self._shortest)
-
-    @property
-    def _shortest(self) -> int:
-        return len(self.class_weight) - 1
 
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change may be a run of one class, 0 to 1."""
@@ -174,31 +135,6 @@ class ClassMemory(LabelMemory):
             ),
             "class_runs": watch(self.class_runs, apart, chance, passed.kept[:2][-1]),
         }
-
-    def learnt_effects(
-        self,
-        rules: Sequence[RememberedStatistics],
-        memories: Tensor,
-        answers: Tensor,
-        shares: Tensor | None,
-    ) -> dict[str, Tensor]:
-        """What classes add to the moments, with this batch.
-
-        memories: with this batch. shares: of the classes in them, where labels come in runs.
-        """
-        middle = min(1, self._shortest)
-        centre = memories[middle]
-        if shares is not None:
-            runs = find_runs(self.effects, shares, self._shortest)
-            centre = centre - runs.apart[middle] @ runs.effects
-        answers = to_groups(answers, len(self.class_images))
-        sums = answers.T @ moments_by_image(rules, len(answers), centre)
-        images = answers.sum(dim=0)
-        if self.replicas is not None:
-            everyone = self.replicas.add(torch.cat((sums, images[:, None]), dim=1))  # one exchange
-            sums, images = everyone[:, :-1], everyone[:, -1]
-        after = learn(self.effects, sums, images, centre)
-        return {"class_moments": after.moments, "class_images": after.images}
 
 
 _RUNS = 0.3  # labels that come in runs so far leave no change to be believed

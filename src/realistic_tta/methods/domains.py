@@ -21,8 +21,9 @@ from realistic_tta.normalization.domain_statistics import (
     Recognition,
 )
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
+from realistic_tta.statistics.class_shares import class_concentration
 from realistic_tta.statistics.domains import Domains, belief
-from realistic_tta.statistics.memories import Weights, class_concentration
+from realistic_tta.statistics.memories import Weights
 from realistic_tta.statistics.signature import FEATURES
 
 from .batch import Batch

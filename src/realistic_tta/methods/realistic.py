@@ -23,7 +23,7 @@ from realistic_tta.normalization.remembered_statistics import (
 )
 from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.class_effects import Directions, Runs, directions
+from realistic_tta.statistics.class_shares import uncertainty
 from realistic_tta.statistics.image_moments import Units, is_far
 from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import (
@@ -32,7 +32,6 @@ from realistic_tta.statistics.memories import (
     is_whole,
     steady,
     steps,
-    uncertainty,
 )
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
@@ -78,9 +77,8 @@ class Realistic(MomentMemory):
     def predict(self, batch: Batch) -> Any:
         """Look whether the stream has changed; measure and predict in one pass; remember."""
         with in_full(self.rate):
-            runs = self.find_runs()
-            course = self._course(runs, batch)
-            rules = self._rules(self._known(runs, batch), course)
+            course = self._course(batch)
+            rules = self._rules(self._known(), course)
         if is_cast(self.rate):
             for rule in rules:
                 rule.cast = True
@@ -90,9 +88,6 @@ class Realistic(MomentMemory):
             answers = self.answers(outputs)
             outputs, order = self.in_order(outputs, batch, rules)
             seen = self.seen_classes(answers, batch, course.seen.joined)
-            if seen and self.settings.learns_effects:
-                shares = None if runs is None else seen["class_shares"]
-                noted |= self.learnt_effects(rules, noted["memories"], answers, shares)
         self.remember(**noted, **order, **seen)
         return outputs
 
@@ -125,28 +120,24 @@ class Realistic(MomentMemory):
         changes = Changes.none(features_of(self.sizes[0]), self.source_mean)
         return {f"course_{name}": value for name, value in changes._asdict().items()}
 
-    def _course(self, runs: Runs | None, batch: Batch) -> Course:
+    def _course(self, batch: Batch) -> Course:
         """What the pass tells of the stream, and what that makes of the memories."""
         known = None
         if self.settings.changes:
             known = Changes(*(self.get_buffer(f"course_{name}") for name in Changes._fields))
-        freed = self.memories if runs is None else self.memories - runs.apart @ runs.effects
         return Course(
             known,
-            lambda seen: self._weigh(seen, freed, batch.size),
+            lambda seen: self._weigh(seen, batch.size),
             nothing=Seen.nothing(self.last_batches, self.rate),
             doubt=self.doubt_of_changes(),
             batch=batch.size,
             decay=self.settings.decay,
         )
 
-    def _weigh(self, seen: Seen, freed: Tensor, size: int) -> Weighed:
-        """What memories and batch weigh, once it is known what of the past still counts.
-
-        freed: the memories less what classes have added to them.
-        """
+    def _weigh(self, seen: Seen, size: int) -> Weighed:
+        """What memories and batch weigh, once it is known what of the past still counts."""
         passed = self.passed(size)
-        left, counting = self.counting(freed, seen.recent, seen.older)
+        left, counting = self.counting(self.memories, seen.recent, seen.older)
         now, share = left.after(passed)  # (layer, memory)
         before, gains = steps(counting, share, self.layer_of_moment, self.between)
         usual = self.split(counting[:2][-1:])
@@ -179,14 +170,10 @@ class Realistic(MomentMemory):
         kind = RememberedStatistics if self.settings.total_variance else BatchVariances
         return kind(place, known, course)
 
-    def _known(self, runs: Runs | None, batch: Batch) -> list[Known]:
-        """What is known of each layer; of its classes only where labels come in runs."""
-        classes: Sequence[Directions | None] = [None] * len(self.sizes)
-        if runs is not None:
-            sizes = [2 * size for size in self.sizes]
-            classes = directions(runs, self.spread, sizes, batch.size)
+    def _known(self) -> list[Known]:
+        """What is known of each layer."""
         memories, spread = self.split(self.memories[: len(self.rate)]), numbers(self.spread)
-        each = zip(self._units_by_layer(), memories, spread, classes, strict=True)
+        each = zip(self._units_by_layer(), memories, spread, strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:

@@ -28,11 +28,9 @@ class RealisticSettings:
     changes: what came before a change of domain counts for as much as it is probable that nothing
     has changed; seen in the first layer.
     label_runs: where labels come in runs, an image is answered by those before and after it, too.
-    Two that have to be asked for:
-    class_effects: what a class adds to the statistics is learnt, and subtracted where labels come
-    in runs; better only with label_runs=False. Needs total_variance and class_balance.
-    robust: an image far outside what the network was trained on counts
-    for next to nothing (statistics/trust.py).
+    One that has to be asked for:
+    robust: an image far outside what the network was trained on counts for next to nothing
+    (statistics/trust.py).
     """
 
     classes: int | None = None
@@ -47,7 +45,6 @@ class RealisticSettings:
     class_balance: bool = True
     changes: bool = True
     label_runs: bool = True
-    class_effects: bool = False  # where neighbours answer an image, its class is better left in it
     robust: bool = False
 
     def __post_init__(self) -> None:
@@ -60,16 +57,6 @@ class RealisticSettings:
         check_switch("robust", self.robust)
         if self.robust and not self.total_variance:
             raise SettingError("robust=True needs total_variance=True: trust is had in moments")
-
-    @property
-    def learns_effects(self) -> bool:
-        """Whether there are effects of classes to learn."""
-        return (
-            self.class_effects
-            and self.class_balance
-            and self.total_variance
-            and (self.classes or 1) > 1
-        )
 
     @property
     def decay(self) -> float:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, pool
-from realistic_tta.statistics.class_effects import Directions, without_class
 from realistic_tta.statistics.image_moments import (
     Units,
     image_moments,
@@ -56,13 +55,11 @@ class Known(NamedTuple):
     units: those of its source.
     memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
     spread: squared distance of an image's moments from their mean, a number.
-    classes: in which directions they differ, where labels come in runs.
     """
 
     units: Units
     memories: Tensor
     spread: Number
-    classes: Directions | None = None
 
 
 class RememberedStatistics(SharedRule):
@@ -101,8 +98,6 @@ class RememberedStatistics(SharedRule):
         else:
             mean, within = self._gather(inputs, self.replicas)
         self.batch = batch = self.batch_mean(mean)
-        if known.classes is not None:
-            batch = without_class(batch, shares.usual, known.classes)
         steps = torch.addmm(shares.before, shares.gains, batch)  # (memory + 1, 2 * channel)
         products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
@@ -127,28 +122,13 @@ class RememberedStatistics(SharedRule):
         """What each image counts with, (image, 2 * channel)."""
         return image_moments(inputs, self.known.units)
 
-    def image_moments(self, images: int, otherwise: Tensor) -> Tensor:
-        """Of each image, over all uses of the layer, (image, 2 * channel), if it had so many."""
-        uses = [moments for moments, _ in self.uses]
-        if not uses or any(len(moments) != images for moments in uses):
-            return otherwise.expand(images, -1)
-        return uses[0] if len(uses) == 1 else torch.stack(uses).mean(dim=0)
-
     def batch_mean(self, moments: Tensor) -> Tensor:
         """What of the batch's mean moments goes into the memories, (1, 2 * channel)."""
         return moments
 
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
-        """What the moments in the memories stand for.
-
-        With so much of the source in it a mixture has so much of its variance. Only what is wrongly
-        put down to a class could leave less, and a variance near 0 would blow a channel up.
-        """
-        found = to_statistics(moments, self.known.units)
-        if self.known.classes is None:
-            return found
-        least = self.known.units.source.variance * (self.shares.least or 0.0)
-        return ChannelStatistics(found.mean, torch.maximum(found.variance, least))
+        """What the moments in the memories stand for."""
+        return to_statistics(moments, self.known.units)
 
     def _lean(self, products: list[list[Number]]) -> list[Number]:
         """How much of each step the estimate takes."""
@@ -216,20 +196,6 @@ class BatchVariances(RememberedStatistics):
     def to_statistics(self, moments: Tensor) -> ChannelStatistics:
         """The second is the variance already."""
         return to_batch_variances(moments, self.known.units)
-
-
-def moments_by_image(
-    rules: Sequence[RememberedStatistics], images: int, otherwise: Tensor
-) -> Tensor:
-    """Each image's moments in every layer, (image, all moments).
-
-    otherwise: (all moments,), for layers that had something else than these images, or nothing.
-    """
-    missing = otherwise.split([rule.known.memories.shape[1] for rule in rules])
-    return torch.cat(
-        [rule.image_moments(images, instead) for rule, instead in zip(rules, missing, strict=True)],
-        dim=1,
-    )
 
 
 def trust_in_images(rules: Sequence[RememberedStatistics], images: int) -> Tensor | None:
