@@ -46,6 +46,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 # Packages that a part may import inside a function, for those who use what needs them.
 MAY_IMPORT_LATE: dict[str, set[str]] = {
     "networks": {"safetensors"},
+    "statistics": {"numpy"},
     "methods": {"safetensors"},
     "exports": {"pandas"},
     "benchmark": {"yaml"},

@@ -3,7 +3,7 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_changes.png, beyond_classes.png, beyond_labels.png and, for domains,
+beyond_changes.png, beyond_labels.png and, for domains,
 beyond_domains.png, as docs/beyond.md shows them. All but source, changes, effects and labels look
 at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those four are
 answers on the corruptions that settings were chosen on.
@@ -25,11 +25,9 @@ from torch import Tensor
 import realistic_tta
 from realistic_tta.datasets.corruptions.catalogue import corrupt
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.methods.realistic import Realistic
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.class_shares import class_concentration
 from realistic_tta.statistics.content import Content, scatter_of, whiten, whitening
 from realistic_tta.statistics.image_moments import Units
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
@@ -183,30 +181,6 @@ def error(network: Any, parts: list[tuple[Tensor, Tensor]]) -> float:
 
 
 @in_style
-def classes() -> Figure:
-    images, labels = shifted("spatter", 600)
-    figure, axes = panel(
-        "What the memory of 128 images is worth", "images seen", "independent images"
-    )
-    for order, colour, label in (
-        (torch.arange(600), OURS, "random order"),
-        (labels.argsort(stable=True), "#999999", "sorted by label"),
-    ):
-        network = adapted()
-        assert isinstance(network, Realistic)
-        worth = []
-        for batch in images[order].split(8):
-            network(batch)
-            longest, middle = network.class_shares[:2]
-            concentration = class_concentration(middle, longest).item()
-            weight, squares = network.weight[0, 1].item(), network.squares[0, 1].item()
-            worth.append(1 / max(squares / weight**2, concentration))
-        axes.plot(range(8, 601, 8), worth, color=colour, label=label)
-    axes.legend()
-    return figure
-
-
-@in_style
 def changes() -> Figure:
     """The error by how many images ago the corruption began, 50 images of each in turns."""
     parts = [shifted(name, 2000) for name in VALIDATION]
@@ -302,7 +276,6 @@ PICTURES = {
     "memories": memories,
     "source": source,
     "changes": changes,
-    "classes": classes,
     "labels": labels,
     "domains": domains,
 }

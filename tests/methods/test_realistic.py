@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from realistic_tta import AdaptedNetwork, SettingError, adapt
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.statistics.changes import RECENT, Seen
+from realistic_tta.statistics.arrays import as_tensor, at_hand
+from realistic_tta.statistics.label_order import STAYS
+from realistic_tta.statistics.memories import Weights
 
 
 def first_layer() -> nn.Module:
@@ -100,20 +102,22 @@ def test_where_much_has_shifted_the_source_weighs_what_it_must(size: int) -> Non
     torch.testing.assert_close(adapted.target_variance, poured, atol=0.2, rtol=0.1)
 
 
+ANY_ORDER, LONG_RUNS = [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize(
-    ("label_runs", "expected"),
-    [(True, [1 / 8 - 1 / 32, 0.0, 0.0]), (False, [2 / 8 - 1 / 32, 1 / 32, 0.0])],
+    ("ways", "expected"),
+    [(ANY_ORDER, [1 / 8 - 1 / 32, 0.0, 0.0]), (LONG_RUNS, [2 / 8 - 1 / 32, 1 / 32, 0.0])],
 )
 def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt(
-    label_runs: bool, expected: list[float]
+    ways: list[float], expected: list[float]
 ) -> None:
-    """The noise of so many images, twice where labels may come in runs, less a training batch's."""
-    settings: dict[str, Any] = {"source_batch_size": 32, "class_balance": False}
-    adapted = adapt(convolutional(), "realistic", label_runs=label_runs, **settings)
-    assert isinstance(adapted, Realistic)
-    images_held = torch.tensor([[8.0, 32.0, 64.0]])
-    nothing = Seen.nothing(adapted.last_batches, images_held)
-    torch.testing.assert_close(adapted._doubtful(images_held, nothing), torch.tensor([expected]))
+    """The noise of so many images, twice where labels come in runs, less a training batch's."""
+    adapted = make(source_batch_size=32)
+    adapted.order_ways.copy_(torch.tensor(ways))
+    held = torch.tensor([[8.0, 32.0, 64.0]])
+    doubtful = adapted._doubtful(Weights(at_hand(held), at_hand(held)))
+    torch.testing.assert_close(as_tensor(doubtful), torch.tensor([expected]))
 
 
 def test_a_sudden_change_is_followed_at_once() -> None:
@@ -138,17 +142,12 @@ def camera(count: int, level: float, noise: float, seed: int) -> Tensor:
     return shown + level + noise * torch.randn(count, 3, 12, 12, generator=generator)
 
 
-@pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize(("size", "batches"), [(1, 3), (8, 1)])
-def test_what_came_before_a_change_does_not_count(size: int, batches: int, balance: bool) -> None:
-    """After three images, or one batch, the variance has arrived; without it, it is on the way.
-
-    Whether or not classes are looked at.
-    """
+def test_what_came_before_a_change_does_not_count(size: int, batches: int) -> None:
+    """After three images, or one batch, the variance has arrived; without it, it is on the way."""
     arrived = {}
-    settings: dict[str, Any] = {"source_share": 0.0, "tolerance": 0.0, "class_balance": balance}
     for changes in (True, False):
-        adapted = make(changes=changes, **settings)
+        adapted = make(changes=changes, source_share=0.0, tolerance=0.0)
         for seed in range(64 // size):
             adapted(camera(size, 0.0, 0.2, seed))
         for seed in range(100, 100 + batches):
@@ -158,14 +157,14 @@ def test_what_came_before_a_change_does_not_count(size: int, batches: int, balan
     assert arrived[False] < 0.75
 
 
-def test_where_labels_come_in_runs_no_change_is_believed() -> None:
+def test_where_labels_come_in_long_runs_no_change_is_believed() -> None:
     """What came before counts as it does where nobody looks: a new class looks like a change."""
     arrived = []
     for changes in (True, False):
         adapted = make(source_share=0.0, tolerance=0.0, changes=changes)
         for seed in range(20):
             adapted(camera(8, 0.0, 0.2, seed))
-        adapted.class_runs.copy_(torch.tensor([1.0, 0.0]))  # of one class, and not by chance
+        adapted.order_ways.copy_(torch.tensor(LONG_RUNS))
         adapted(camera(8, 0.0, 3.0, seed=100))
         arrived.append(adapted.target_variance.clone())
     torch.testing.assert_close(*arrived, atol=1e-2, rtol=1e-2)
@@ -209,55 +208,6 @@ def test_a_stream_that_stays_is_averaged_over_the_long_memory() -> None:
     assert moved < 0.25 * differed
 
 
-class Says(nn.Module):
-    """Predicts for each image the class that its first value names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = randomize(nn.BatchNorm2d(3))
-        self.last = nn.Linear(1, 10)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        normalized: Tensor = self.norm(batch)
-        named = nn.functional.one_hot(batch[:, 0, 0, 0].round().long(), 10)
-        return named + 0 * normalized.sum()
-
-
-def shifted_by_class(labels: list[int]) -> Tensor:
-    """Every class has a level of its own, every image one about it, and the value that names it."""
-    generator = torch.Generator().manual_seed(len(labels))
-    batch = torch.randn(len(labels), 3, 12, 12, generator=generator) + 0.5
-    batch += torch.randn(len(labels), 3, 1, 1, generator=generator) * 0.7
-    batch += torch.tensor(labels).float().view(-1, 1, 1, 1) / 5
-    batch[:, 0, 0, 0] = torch.tensor(labels).float()
-    return batch
-
-
-def distance_by_class_balance(labels: list[int]) -> dict[bool, float]:
-    """How far the mean strays from that of all classes after a stream in this order."""
-    strayed = {}
-    every_class = shifted_by_class(list(range(10)) * 20).mean(dim=(0, 2, 3))
-    for balance in (True, False):
-        adapted = adapt(
-            Says(), "realistic", class_balance=balance, source_batch_size=32, source_share=0.0
-        )
-        for batch in shifted_by_class(labels).split(8):
-            adapted(batch)
-        gap = adapted.get_buffer("target_mean") - every_class
-        strayed[balance] = gap.abs().mean().item()
-    return strayed
-
-
-def test_labels_in_runs_stray_less_with_class_balance() -> None:
-    strayed = distance_by_class_balance(sorted(list(range(10)) * 16))
-    assert strayed[True] < 0.7 * strayed[False]
-
-
-def test_labels_that_are_mixed_are_as_good_with_class_balance() -> None:
-    strayed = distance_by_class_balance(list(range(10)) * 16)
-    assert strayed[True] == pytest.approx(strayed[False], abs=0.05)
-
-
 def test_autocast_leaves_the_memories_as_they_are() -> None:
     plain, cast = make(), make()
     for batch in images(12).split(4):
@@ -268,9 +218,12 @@ def test_autocast_leaves_the_memories_as_they_are() -> None:
     assert torch.equal(plain.target_variance, cast.target_variance)
 
 
-def test_the_memory_for_classes_is_a_number_a_class() -> None:
+def test_the_memory_for_classes_is_a_number_a_class_and_stay() -> None:
     adapted = adapt(convolutional(classes=1000), "realistic")
-    assert adapted.get_buffer("class_shares").shape == (3 + RECENT, 1000)
+    sizes = {name: each.numel() for name, each in adapted.named_buffers() if "order_" in name}
+    assert sizes.pop("order_belief") == len(STAYS) * 1000
+    assert sizes.pop("order_usual") == 1000
+    assert sum(sizes.values()) == 1 + len(STAYS) + 1
 
 
 class Unclear(nn.Module):
@@ -289,7 +242,7 @@ def test_a_network_without_logits_is_adapted_without_classes() -> None:
     adapted = adapt(Unclear(), "realistic", classes=5)
     outputs = adapted(images(4))
     assert outputs.shape == (4, 3, 12, 12)
-    assert adapted.get_buffer("class_weight").sum() == 0
+    assert adapted.get_buffer("order_usual").tolist() == pytest.approx([0.2] * 5)
 
 
 class Twice(nn.Module):
@@ -352,7 +305,6 @@ PIECES = [
     "warm_start",
     "several_memories",
     "lean_on_source",
-    "class_balance",
     "changes",
 ]
 

@@ -153,7 +153,6 @@ WITHOUT = {
         "lean_on_source": False,
         "changes": False,
     },
-    "class balance": {"class_balance": False},
     "changes": {"changes": False},
     "label runs": {"label_runs": False},
     "trust in every image": {"robust": True},
@@ -209,23 +208,8 @@ def test_images_of_a_run_answer_each_other_across_ranks(tmp_path: Path) -> None:
     equals_one_process(in_ranks(3, work, tmp_path / "group"), expected, snapshot(alone))
 
 
-def test_class_shares_are_those_of_all_ranks_predictions(tmp_path: Path) -> None:
-    """Each rank sees one class, 6, 0 and 2 images of it; hence 6, 0 and 2 of 8 on every rank."""
-
-    def work(rank: int) -> Any:
-        adapted = adapt(Brightest(), "realistic", sync="torch.distributed")
-        batch = images((6, 0, 2)[rank])
-        batch[:, rank] += 1
-        for _ in range(2):
-            assert (adapted(batch)["logits"].argmax(dim=1) == rank).all()
-        return adapted.get_buffer("class_shares")[:5].tolist()  # memories, last batches
-
-    for shares in in_ranks(3, work, tmp_path / "group"):
-        assert shares == [[0.75, 0.0, 0.25]] * 5
-
-
 def test_realistic_without_logits_is_shared_all_the_same(tmp_path: Path) -> None:
-    """No class is counted, and nobody waits for counts."""
+    """Nothing is learnt of labels, and nobody waits for predictions."""
 
     def work(rank: int) -> Any:
         adapted = adapt(convolutional()[:9], "realistic", classes=5, sync="torch.distributed")  # type: ignore[index]
@@ -234,7 +218,7 @@ def test_realistic_without_logits_is_shared_all_the_same(tmp_path: Path) -> None
 
     (_, one), (_, other) = in_ranks(2, work, tmp_path / "group")
     assert one == other
-    assert one["class_weight"] == [0.0] * 3
+    assert one["order_usual"] == pytest.approx([0.2] * 5)
     assert one["step"] == 1
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from realistic_tta.statistics.arrays import as_tensor, at_hand
 from realistic_tta.statistics.label_order import STAYS, LabelOrder, read, read_in_graph
 
 DECAY = 0.1 ** (1 / 1024)
@@ -45,7 +46,7 @@ def follow(predictions: Tensor, size: int, *, ways: Tensor | None = None) -> tup
         added, order = read(order, batch, DECAY)
         answered.append((batch.log() if added is None else batch.log() + added).argmax(dim=1))
         chances.append(order.runs())
-    return torch.cat(answered), torch.stack(chances)
+    return torch.cat(answered), torch.tensor(chances)
 
 
 def only(stay: float) -> Tensor:
@@ -202,3 +203,28 @@ def test_a_graph_reads_the_same(ways: Tensor | None) -> None:
     torch.library.opcheck(
         torch.ops.realistic_tta.read_labels.default, ([*order], predictions, DECAY)
     )
+
+
+@pytest.mark.parametrize("ways", [None, only(0.8)])
+def test_numpy_reads_the_same(ways: Tensor | None) -> None:
+    predictions = random_predictions(6, 3)
+    order = LabelOrder.none(3, predictions)
+    order = order if ways is None else order._replace(ways=ways.double())
+    expected, after = read(order, predictions, DECAY)
+    found, also = read(LabelOrder(*map(at_hand, order)), at_hand(predictions), DECAY)
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        torch.testing.assert_close(as_tensor(found), expected)
+    for one, other in zip(also, after, strict=True):
+        torch.testing.assert_close(as_tensor(one), other)
+
+
+@pytest.mark.parametrize(("stay", "doubt"), [(0.5, 0.0), (0.8, 0.5), (0.95, 1.0)])
+def test_the_longer_runs_are_the_more_a_new_class_may_be_a_change(
+    stay: float, doubt: float
+) -> None:
+    order = LabelOrder.none(3, torch.zeros(1))
+    assert order.long_runs() == 0
+    assert order._replace(ways=only(stay)).long_runs() == doubt
+    nearly_any = torch.tensor([0.995, 0.0, 0.0, 0.005])
+    assert order._replace(ways=nearly_any).long_runs() == 0

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from realistic_tta.statistics.arrays import as_tensor
 from realistic_tta.statistics.channel_statistics import (
     ChannelStatistics,
     measure,
@@ -49,7 +50,8 @@ def standardised(statistics: ChannelStatistics) -> tuple[Tensor, Tensor]:
 def test_remoteness_is_the_mean_square_of_what_the_source_would_normalise_to() -> None:
     inputs = like_the_source(5, seed=1) * 1.3
     found = remoteness(moments_about(inputs, SOURCE.mean), SOURCE.variance)
-    in_units = remoteness_in_units(image_moments(inputs, Units.of(SOURCE, VARIANCE_FLOOR)))
+    moments = as_tensor(image_moments(inputs, Units.of(SOURCE, VARIANCE_FLOOR)))
+    in_units = remoteness_in_units(moments)
     torch.testing.assert_close(in_units, found, rtol=1e-3, atol=0)
     normalised = torch.nn.functional.batch_norm(inputs, *SOURCE, eps=VARIANCE_FLOOR)
     torch.testing.assert_close(found, normalised.square().mean(dim=(1, 2, 3)), rtol=1e-4, atol=0)

@@ -19,7 +19,6 @@ PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a ro
         "warm_start": "no warm start",
         "several_memories": "one memory",
         "lean_on_source": "no source",
-        "class_balance": "no class balance",
         "label_runs": "no label runs",
         "changes": "no changes",
     }

@@ -21,7 +21,6 @@ from realistic_tta.normalization.domain_statistics import (
     Recognition,
 )
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
-from realistic_tta.statistics.class_shares import class_concentration
 from realistic_tta.statistics.domains import Domains, belief
 from realistic_tta.statistics.memories import Weights
 from realistic_tta.statistics.signature import FEATURES
@@ -58,7 +57,6 @@ class DomainsMethod(Realistic):
     domain_moments: of the images of each, (domain, 2 * all channels), as `memories`.
     domain_total, domain_squares: of the weights of its images, (layer, domain).
     domain_spread, domain_spread_weight: of images about their kind, (layer,).
-    domain_classes: share of each predicted class, (domain, class).
     foretold: how far images were from what their kind foretold, and the last images: (2,).
     believed: how far kinds are believed, 0 to 1, ().
     kinds_...: what they are recognised by (statistics/domains.py).
@@ -75,7 +73,6 @@ class DomainsMethod(Realistic):
     domain_squares: Tensor
     domain_spread: Tensor
     domain_spread_weight: Tensor
-    domain_classes: Tensor
     foretold: Tensor
     believed: Tensor
 
@@ -102,7 +99,6 @@ class DomainsMethod(Realistic):
             "domain_squares": like.new_zeros(layers, domains),
             "domain_spread": 2 * SPREAD_START * self.channels.to(like.dtype),
             "domain_spread_weight": like.new_zeros(layers),
-            "domain_classes": like.new_zeros(domains, self.settings.classes or 1),
             "foretold": like.new_zeros(2),
             "believed": like.new_zeros(()),
             **{f"kinds_{name}": value for name, value in kinds._asdict().items()},
@@ -110,13 +106,9 @@ class DomainsMethod(Realistic):
 
     def _recognition(self) -> Recognition:
         settings, rates = self.settings, self.rate
-        apart = torch.zeros_like(self.domain_total[0])
-        if settings.class_balance:
-            apart = class_concentration(self.domain_classes, self.class_shares[0])
         return Recognition(
             self.kinds,
             Weights(self.domain_total, self.domain_squares),
-            apart,
             rates=(rates[0], rates[min(1, len(rates) - 1)]),
             noise=(settings.noise, 1 / settings.source_batch_size),
             belief=self.believed,
@@ -152,14 +144,3 @@ class DomainsMethod(Realistic):
             "domain_squares": torch.where(told[:, None], after.squares, before.squares),
             **{f"kinds_{name}": value for name, value in kinds.items()},
         }
-
-    def seen_classes(self, answers: Tensor, batch: Batch, joined: Tensor) -> dict[str, Tensor]:
-        """Besides, the shares of the predicted classes in each kind."""
-        seen, recognition = super().seen_classes(answers, batch, joined), self.recognition
-        assert recognition is not None
-        if not seen or recognition.found is None:
-            return seen
-        means = recognition.members.T @ answers / recognition.counts.clamp_min(1)[:, None]
-        before = self.domain_classes * ~recognition.found.fresh[:, None]
-        share = recognition.weighed.share[0][:, None]
-        return seen | {"domain_classes": torch.lerp(before, means, share)}

@@ -17,7 +17,9 @@ from realistic_tta.normalization.remembered_statistics import (
     RememberedStatistics,
     trust_in_images,
 )
+from realistic_tta.statistics.arrays import as_tensor, at_hand
 from realistic_tta.statistics.label_order import LabelOrder, read, read_in_graph
+from realistic_tta.statistics.leaning import Number
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod
@@ -40,19 +42,20 @@ class LabelMemory(BatchNormMethod):
     @property
     def order(self) -> LabelOrder:
         """What is known of the order of labels."""
-        return LabelOrder(self.order_ways, self.order_belief, self.order_usual, self.order_images)
+        known = self.order_ways, self.order_belief, self.order_usual, self.order_images
+        return LabelOrder(*map(at_hand, known))
 
     def order_at_first(self) -> dict[str, Tensor]:
         """Before the first batch."""
-        if not self.settings.label_runs:
-            return {}
         return _named(LabelOrder.none(self.settings.classes or 1, self.source_mean))
 
-    def noise(self) -> float | Tensor:
-        """How many times noise counts: twice as far as labels may come in runs."""
-        if not self.settings.label_runs:
-            return 2 * self.settings.noise
+    def noise(self) -> Number:
+        """How many times noise counts: twice as far as labels come in runs."""
         return self.settings.noise * (1 + self.order.runs())
+
+    def doubt_of_changes(self) -> Number:
+        """How far what looks like a change of domain may be one of class, 0 to 1."""
+        return self.order.long_runs()
 
     def logits(self, outputs: Any) -> Tensor | None:
         """Of as many classes as the settings say; None if there are none."""
@@ -67,25 +70,25 @@ class LabelMemory(BatchNormMethod):
     ) -> tuple[Any, dict[str, Tensor]]:
         """The outputs with what the images around each tell of it, and the order with this batch.
 
-        As they are where labels come in any order, or where not every image has its logits. An
-        image tells as much as it is trusted.
+        As they are where labels come in any order, where not every image has its logits, or where
+        nobody wants it (label_runs=False). An image tells as much as it is trusted.
         """
         logits = self.logits(outputs)
-        if not self.settings.label_runs or logits is None:
+        if logits is None:
             return outputs, {}
         own = widen(logits).softmax(dim=1)
         trust = trust_in_images(rules, len(own))
         if trust is not None:
             own = torch.lerp(torch.full_like(own, 1 / own.shape[1]), own, trust.to(own.dtype))
-        predictions, mine = self._of_everyone(own, batch)
-        if predictions is None:
+        everyone, mine = self._of_everyone(own, batch)
+        if everyone is None:
             return outputs, {}
+        predictions = everyone.to(self.source_mean.dtype)
         look = read_in_graph if torch.compiler.is_compiling() else read
-        predictions = predictions.to(self.source_mean.dtype)
-        added, order = look(self.order, predictions, self.settings.decay)
-        if added is None:
+        added, order = look(self.order, at_hand(predictions), self.settings.decay)
+        if added is None or not self.settings.label_runs:
             return outputs, _named(order)
-        answers = (widen(logits) + added[mine]).to(logits.dtype)
+        answers = (widen(logits) + as_tensor(added)[mine]).to(logits.dtype)
         return _exchanged(outputs, logits, answers), _named(order)
 
     def _of_everyone(self, own: Tensor, batch: Batch) -> tuple[Tensor | None, slice]:
@@ -105,4 +108,4 @@ def _exchanged(outputs: Any, logits: Tensor, answers: Tensor) -> Any:
 
 
 def _named(order: LabelOrder) -> dict[str, Tensor]:
-    return {f"order_{name}": value for name, value in order._asdict().items()}
+    return {f"order_{name}": as_tensor(value) for name, value in order._asdict().items()}

@@ -6,6 +6,7 @@ still counts; after it, the memories with the batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -13,13 +14,22 @@ from torch import Tensor, nn
 
 from realistic_tta.normalization.course import Course
 from realistic_tta.normalization.remembered_statistics import RememberedStatistics
-from realistic_tta.statistics.memories import Remembered, Weights, between, forgetting, is_whole
+from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, join
+from realistic_tta.statistics.changes import RECENT
+from realistic_tta.statistics.memories import (
+    Passed,
+    Remembered,
+    Weights,
+    between,
+    forgetting,
+    is_whole,
+)
 
-from .class_memory import ClassMemory, pushed
+from .label_memory import LabelMemory
 from .realistic_settings import RealisticSettings
 
 
-class MomentMemory(ClassMemory):
+class MomentMemory(LabelMemory):
     """Averages over the last images, in the source's units.
 
     Buffers:
@@ -32,6 +42,8 @@ class MomentMemory(ClassMemory):
     spread_weight: of the images that the spread was measured from, (layer,).
     """
 
+    _passed: tuple[Tensor, int, Passed] | None = None
+    rate: Tensor
     memories: Tensor
     recent_images: Tensor
     spread: Tensor
@@ -46,45 +58,62 @@ class MomentMemory(ClassMemory):
         rate = forgetting(settings.scopes, self.source_mean)  # (memory,)
         self.register_buffer("rate", rate, persistent=False)
         self.register_buffer("between", between(len(rate), rate), persistent=False)
+        ends = list(itertools.accumulate(2 * size for size in self.sizes))
+        self.cuts = [slice(end - 2 * size, end) for end, size in zip(ends, self.sizes, strict=True)]
         layer = self.layer_of_channel.split(self.sizes)
         both = [moment for each in layer for moment in (each, each)]
         self.register_buffer("layer_of_moment", torch.cat(both), persistent=False)
 
     @property
-    def remembered(self) -> Remembered:
-        """The weights behind the memories."""
-        return Remembered(Weights(self.weight, self.squares), self.rate, self.recent_images)
+    def last_batches(self) -> int:
+        """How many of the last batches are remembered one by one."""
+        return RECENT if self.settings.changes else 0
 
-    def split(self, rows: Tensor) -> Sequence[Tensor]:
+    def passed(self, images: int) -> Passed:
+        """What so many images make of the weights in each memory; the last is kept at hand."""
+        if torch.compiler.is_compiling():
+            return Passed.of(self.rate, images)
+        known = self._passed
+        if known is None or known[0] is not self.rate or known[1] != images:
+            known = self._passed = self.rate, images, Passed.of(at_hand(self.rate), images)
+        return known[2]
+
+    def split(self, rows: Array) -> list[Array]:
         """Moments of all layers, (row, moment), cut into those of each."""
-        return torch.split(rows, [2 * size for size in self.sizes], dim=1)
+        return [rows[:, cut] for cut in self.cuts]
 
-    def counting(self, rows: Tensor, kept: Tensor, older: Tensor) -> tuple[Weights, Tensor]:
+    def counting(self, kept: Array, older: Array) -> tuple[Weights, Array]:
         """Weights and moments of the memories where only so much of the past counts.
 
-        rows: memories and, below them, the last batches, (row, moment). kept, older: as in
-        `Remembered.thinned`.
+        kept, older: as in `Remembered.thinned`.
         """
+        weights, rows = Weights(at_hand(self.weight), at_hand(self.squares)), at_hand(self.memories)
         if is_whole(older):
-            return Weights(self.weight, self.squares), rows[: len(self.rate)]
-        left, matrix = self.remembered.thinned(kept, older)
-        layers = zip(matrix.unbind(), self.split(rows), strict=True)
-        return left, torch.cat([torch.mm(each, own) for each, own in layers], dim=1)
+            return weights, rows[: len(self.rate)]
+        remembered = Remembered(weights, at_hand(self.rate), at_hand(self.recent_images))
+        left, matrix = remembered.thinned(kept, older)
+        layers = zip(matrix, self.split(rows), strict=True)
+        return left, join([each @ own for each, own in layers], 1)
 
     def moments_after(
         self, rules: Sequence[RememberedStatistics], course: Course
     ) -> dict[str, Tensor]:
         """Memories and last batches with this batch, and what they weigh."""
         weighed, batch = course.weighed, _batch_of(rules)  # (1, moment)
-        share = weighed.share.T.index_select(1, self.layer_of_moment)  # (memory, moment)
-        memories = torch.lerp(weighed.memories, batch, share)
+        share = weighed.share.T[:, at_hand(self.layer_of_moment)]  # (memory, moment)
+        memories = weighed.memories + share * (batch - weighed.memories)
+        last = at_hand(self.memories)[len(self.rate) :]
+        rows = join((memories, batch, last[:-1]), 0) if len(last) else memories
         images = torch.full_like(self.spread, course.batch)
-        return {
-            "memories": torch.cat((memories, pushed(self.memories[len(self.rate) :], batch[0]))),
-            "recent_images": pushed(self.recent_images, images),
+        found = {
+            "memories": rows,
             "weight": weighed.weights.total,
             "squares": weighed.weights.squares,
             "spread_weight": weighed.spread_weight,
+        }
+        return {
+            "recent_images": pushed(self.recent_images, images),
+            **{name: as_tensor(value) for name, value in found.items()},
         }
 
     def only(self, layers: list[int] | None, found: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -112,8 +141,13 @@ def _pushed_below(rows: Tensor, memories: int) -> Tensor:
     return torch.cat((rows[:memories], pushed(rows[memories:], torch.zeros_like(rows[0]))))
 
 
-def _batch_of(rules: Sequence[RememberedStatistics]) -> Tensor:
+def _batch_of(rules: Sequence[RememberedStatistics]) -> Array:
     """The batch's mean moments, (1, moment); any in layers that it left out, where none counts."""
-    return torch.cat(
-        [rule.known.memories[:1] if rule.batch is None else rule.batch for rule in rules], dim=1
+    return join(
+        [rule.known.memories[:1] if rule.batch is None else rule.batch for rule in rules], 1
     )
+
+
+def pushed(ring: Tensor, newest: Tensor) -> Tensor:
+    """The ring with the newest first and without the oldest; an empty one stays empty."""
+    return torch.cat((newest.expand(1, *ring.shape[1:]), ring))[: len(ring)]

@@ -21,18 +21,12 @@ from realistic_tta.normalization.remembered_statistics import (
     in_full,
     is_cast,
 )
+from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, positive_part, quiet
 from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.class_shares import uncertainty
 from realistic_tta.statistics.image_moments import Units, is_far
 from realistic_tta.statistics.leaning import numbers, table, together
-from realistic_tta.statistics.memories import (
-    Passed,
-    Weights,
-    is_whole,
-    steady,
-    steps,
-)
+from realistic_tta.statistics.memories import Passed, Weights, is_whole, steady, steps
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
@@ -46,9 +40,8 @@ SPREAD_START = 0.1  # of a moment, in the source's units, until two images have 
 class Realistic(MomentMemory):
     """Statistics from memories of several lengths and the source, in one pass.
 
-    Buffers besides those that every such method has, and those of methods/moment_memory.py:
-    class_...: what is remembered of the predicted classes (class_memory.py).
-    course_...: what changes of domain are seen by (statistics/changes.py).
+    Buffers besides those that every such method has, and those of moment_memory.py and
+    label_memory.py; course_...: what changes of domain are seen by (statistics/changes.py).
     """
 
     name = "realistic"
@@ -76,19 +69,18 @@ class Realistic(MomentMemory):
 
     def predict(self, batch: Batch) -> Any:
         """Look whether the stream has changed; measure and predict in one pass; remember."""
-        with in_full(self.rate):
+        with quiet(), in_full(self.rate):
             course = self._course(batch)
             rules = self._rules(self._known(), course)
         if is_cast(self.rate):
             for rule in rules:
                 rule.cast = True
-        outputs = self.run_with(batch, rules)
-        with in_full(self.rate):
+        with quiet():
+            outputs = self.run_with(batch, rules)
+        with quiet(), in_full(self.rate):
             noted = self._noted(rules, course)
-            answers = self.answers(outputs)
             outputs, order = self.in_order(outputs, batch, rules)
-            seen = self.seen_classes(answers, batch, course.seen.joined)
-        self.remember(**noted, **order, **seen)
+        self.remember(**noted, **order)
         return outputs
 
     def reset(self) -> None:
@@ -110,7 +102,6 @@ class Realistic(MomentMemory):
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
             **self.order_at_first(),
-            **self.classes_at_first(),
             **self._course_at_first(),
         }
 
@@ -124,11 +115,12 @@ class Realistic(MomentMemory):
         """What the pass tells of the stream, and what that makes of the memories."""
         known = None
         if self.settings.changes:
-            known = Changes(*(self.get_buffer(f"course_{name}") for name in Changes._fields))
+            held = {name: self.get_buffer(f"course_{name}") for name in Changes._fields}
+            known = Changes(**held).at_hand()
         return Course(
             known,
             lambda seen: self._weigh(seen, batch.size),
-            nothing=Seen.nothing(self.last_batches, self.rate),
+            nothing=Seen(*map(at_hand, Seen.nothing(self.last_batches, self.rate))),
             doubt=self.doubt_of_changes(),
             batch=batch.size,
             decay=self.settings.decay,
@@ -137,26 +129,29 @@ class Realistic(MomentMemory):
     def _weigh(self, seen: Seen, size: int) -> Weighed:
         """What memories and batch weigh, once it is known what of the past still counts."""
         passed = self.passed(size)
-        left, counting = self.counting(self.memories, seen.recent, seen.older)
+        left, memories = self.counting(seen.recent, seen.older)
         now, share = left.after(passed)  # (layer, memory)
-        before, gains = steps(counting, share, self.layer_of_moment, self.between)
-        usual = self.split(counting[:2][-1:])
-        moments = zip(self.split(before), gains.unsqueeze(2).unbind(), usual, strict=True)
-        images = now.images
-        shortest = images[:, -1]
+        layer, between = at_hand(self.layer_of_moment), at_hand(self.between)
+        before, gains = steps(memories, share, layer, between)
+        moments = zip(
+            self.split(before), gains[:, :, None], self.split(memories[:2][-1:]), strict=True
+        )
+        shortest = now.images[:, -1]
         spread_weight, spread_share = self._spread_weight(shortest, passed)
-        correction = shortest / (shortest - 1).clamp_min(0.5)
-        uncertain = table(self._doubtful(images, seen))
-        sure = zip(numbers(spread_share), numbers(correction), uncertain, strict=True)
+        correction = shortest / (shortest - 1 + (shortest < 1.5))
+        sure = zip(
+            numbers(spread_share), numbers(correction), table(self._doubtful(now)), strict=True
+        )
         settings = self.settings
         least = settings.source_share if settings.lean_on_source else None
         shares = [
             Shares(*held, *each, settings.tolerance, least)
             for held, each in zip(moments, sure, strict=True)
         ]
-        everything = torch.ones_like(seen.recent)
-        before_it, joined = self.counting(self.memories, everything, seen.joined)
-        after, whole = (now, share) if is_whole(seen.older) else before_it.after(passed)
+        if is_whole(seen.older):
+            return Weighed(shares, now, spread_weight, memories, share)
+        before_it, joined = self.counting(seen.recent * 0 + 1, seen.joined)
+        after, whole = before_it.after(passed)
         return Weighed(shares, after, spread_weight, joined, whole)
 
     def _rules(self, known: Sequence[Known], course: Course) -> list[RememberedStatistics]:
@@ -172,7 +167,8 @@ class Realistic(MomentMemory):
 
     def _known(self) -> list[Known]:
         """What is known of each layer."""
-        memories, spread = self.split(self.memories[: len(self.rate)]), numbers(self.spread)
+        memories = self.split(at_hand(self.memories)[: len(self.rate)])
+        spread = numbers(self.spread)
         each = zip(self._units_by_layer(), memories, spread, strict=True)
         return [Known(*known) for known in each]
 
@@ -186,23 +182,18 @@ class Realistic(MomentMemory):
             self._units = self.source_mean, units
         return units
 
-    def _doubtful(self, images: Tensor, seen: Seen) -> Tensor:
+    def _doubtful(self, weights: Weights) -> Array:
         """What of each memory chance may explain, as a part of the spread, (layer, memory).
 
         Not what a batch of the training had by chance: the network has been trained with that.
-        Classes are those of the predictions before this batch. images: (layer, memory).
         """
-        found = 1 / images
-        if self.settings.class_balance:
-            found = uncertainty(images, self.class_concentration(seen))
-        return (self.noise() * found - 1 / self.settings.source_batch_size).clamp_min(0)
+        return positive_part(self.noise() / weights.images - 1 / self.settings.source_batch_size)
 
-    def _spread_weight(self, images: Tensor, passed: Passed) -> tuple[Tensor, Tensor]:
+    def _spread_weight(self, images: Array, passed: Passed) -> tuple[Array, Array]:
         """Weight of the images behind the spread, and this batch's share; one image has none."""
-        before = self.spread_weight
+        before, several = at_hand(self.spread_weight), images > 1.5  # (layer,)
         after, share = Weights(before, before).after(Passed(*(each[0] for each in passed)))
-        several = images > 1.5  # (layer,)
-        return torch.where(several, after.total, before), torch.where(several, share, 0.0)
+        return before + several * (after.total - before), several * share
 
     def _noted(self, rules: Sequence[RememberedStatistics], course: Course) -> dict[str, Tensor]:
         """What is noted of each layer: the new where the batch came by, the old elsewhere."""
@@ -215,7 +206,7 @@ class Realistic(MomentMemory):
             "target_variance": target.variance,
             "spread": together([rule.spread for rule in rules], like=self.spread),
             **self.only(some, of_source | self.moments_after(rules, course)),
-            **{f"course_{name}": value for name, value in changes.items()},
+            **{f"course_{name}": as_tensor(value) for name, value in changes.items()},
         }
 
 

@@ -16,15 +16,14 @@ class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
     noise: how many times the expected noise counts as chance, twice as many where labels come in
-    runs, or nobody looks whether they do (label_runs=False). tolerance: how far from the source
-    counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
+    runs. tolerance: how far from the source counts as no shift, as a part of its variance:
+    0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
     total_variance: what images differ by counts, not only what batches hold.
     warm_start: the plain mean at first, rather than an average that begins at the source.
     several_memories: of 8, 1 and 1/8 training batches; else one, of a training batch.
     lean_on_source: the source counts, and all the more where noise explains the distance from it.
-    class_balance: a memory of few predicted classes is worth few images.
     changes: what came before a change of domain counts for as much as it is probable that nothing
     has changed; seen in the first layer.
     label_runs: where labels come in runs, an image is answered by those before and after it, too.
@@ -42,7 +41,6 @@ class RealisticSettings:
     warm_start: bool = True
     several_memories: bool = True
     lean_on_source: bool = True
-    class_balance: bool = True
     changes: bool = True
     label_runs: bool = True
     robust: bool = False

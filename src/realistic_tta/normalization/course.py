@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from realistic_tta.statistics.arrays import Array, at_hand
 from realistic_tta.statistics.changes import Changes, Seen, Sight, look
 from realistic_tta.statistics.content import scatter_of
 from realistic_tta.statistics.image_moments import Units
@@ -39,9 +40,9 @@ class Shares(NamedTuple):
     least: what the source weighs at least; None to leave it out.
     """
 
-    before: Tensor
-    gains: Tensor
-    usual: Tensor
+    before: Array
+    gains: Array
+    usual: Array
     spread: Number
     correction: Number
     uncertainty: Sequence[Number]
@@ -65,9 +66,9 @@ class Weighed(NamedTuple):
 
     shares: list[Shares]
     weights: Weights
-    spread_weight: Tensor
-    memories: Tensor
-    share: Tensor
+    spread_weight: Array
+    memories: Array
+    share: Array
 
 
 class Course:
@@ -130,7 +131,7 @@ def sight_of(
         sums, flat, counts = everyone.split([len(sums), scatter.numel(), 2])
         scatter, (weight, images) = flat.view_as(scatter), (number(counts[0]), int(counts[1]))
     mean = sums / at_least(weight, _LEAST)
-    return Sight(mean.to(dtype), scatter.to(dtype), images, parts.shape[1])
+    return Sight(at_hand(mean.to(dtype)), scatter.to(dtype), images, parts.shape[1])
 
 
 def _wide(like: Tensor) -> torch.dtype:

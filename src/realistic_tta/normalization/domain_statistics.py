@@ -13,14 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from realistic_tta.statistics.arrays import Array, as_tensor, at_hand
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.domains import Domains, Recognised, recognise
-from realistic_tta.statistics.leaning import Number, number, together
+from realistic_tta.statistics.leaning import Number, number
 from realistic_tta.statistics.memories import Weights, add_images
 from realistic_tta.statistics.signature import has_signature, signatures
 
 from .course import Course
-from .remembered_statistics import Known, RememberedStatistics
+from .remembered_statistics import Known, RememberedStatistics, add
 
 
 class DomainMemory(NamedTuple):
@@ -51,8 +52,8 @@ class Weighed(NamedTuple):
 class Recognition:
     """The kinds of one batch's images, which its first layer finds and all of them use.
 
-    weights: of each kind's images before the batch, (layer, domain). concentration: of its classes,
-    (domain,). rates: at which a memory forgets, that of the kinds and that of what is frequent.
+    weights: of each kind's images before the batch, (layer, domain). rates: at which a memory
+    forgets, that of the kinds and that of what is frequent.
     noise, by_chance: how many times noise counts, and what of it is no reason to doubt.
     belief: how far kinds are believed, ().
     """
@@ -66,13 +67,12 @@ class Recognition:
         self,
         known: Domains,
         weights: Weights,
-        concentration: Tensor,
         *,
         rates: tuple[Tensor, Tensor],
         noise: tuple[float, float],
         belief: Tensor,
     ) -> None:
-        self.known, self.weights, self.concentration = known, weights, concentration
+        self.known, self.weights = known, weights
         self.rates, (self.noise, self.by_chance), self.belief = rates, noise, belief
 
     def look(self, rule: RememberedStatistics, inputs: Tensor) -> None:
@@ -89,8 +89,7 @@ class Recognition:
             torch.where(present, after.total, before.total),
             torch.where(present, after.squares, before.squares),
         )
-        chance = torch.maximum(1 / after.images, self.concentration * ~self.found.fresh)
-        doubtful = (self.noise * chance - self.by_chance).clamp_min(0)
+        doubtful = (self.noise / after.images - self.by_chance).clamp_min(0)
         self.weighed = Weighed(weights, share * present, doubtful)
 
     def without_replaced(self) -> Weights:
@@ -124,14 +123,16 @@ class DomainStatistics(RememberedStatistics):
             recognition.look(self, inputs)
         return super().estimate(inputs)
 
-    def finish(self, steps: Tensor, products: list[list[Number]]) -> ChannelStatistics:
+    def finish(self, steps: Array, products: list[list[Number]]) -> ChannelStatistics:
         """From the estimate of all images to that of each kind, with the source in it."""
         found = self.recognition.found
-        moments = torch.stack([use for use, _ in self.uses]).mean(dim=0) if self._alike() else None
+        moments = None
+        if self._alike():
+            moments = torch.stack([as_tensor(use) for use, _ in self.uses]).mean(dim=0)
         if found is None or moments is None or len(moments) != len(found.places):
             return super().finish(steps, products)
         taken = self._lean(products)
-        everyone = together([*taken, 0.0], like=steps) @ steps  # (2 * channel,)
+        everyone = as_tensor(add(taken, steps))  # (2 * channel,)
         self.foretold = self._compare(moments, found)
         self.memory, self.told_kinds = self._remember(moments, found), True
         kinds, stay = self._lean_on_kinds(everyone)  # (domain, 2 * channel), (domain,)
@@ -140,9 +141,9 @@ class DomainStatistics(RememberedStatistics):
         of_source = 1 - (1 - weight) * (1 - stay * (1 - taken[0]))
         self.source_weight = number(of_source[found.places].mean())
         each = used[found.places]  # (image, 2 * channel)
-        self.target = self.to_statistics(each.mean(dim=0))
+        self.target = self.to_statistics(at_hand(each.mean(dim=0)))
         is_one = (found.places == found.places[0]).all() | (self.recognition.belief == 0)
-        return self.target if is_one else self.to_statistics(each)
+        return self.target if is_one else self.to_statistics(at_hand(each))
 
     def _alike(self) -> bool:
         """Whether every use of the layer in this pass had the same images."""
@@ -156,7 +157,7 @@ class DomainStatistics(RememberedStatistics):
         before = self.recognition.without_replaced()
         seen = before.total[self.place][found.places]  # (image,)
         own = (moments - self.before.moments[found.places]).square().sum(dim=1)
-        recent = self.shares.usual
+        recent = as_tensor(self.shares.usual)
         distances = torch.stack((own * seen / (seen + 1), (moments - recent).square().sum(dim=1)))
         spread = self.before.spread.clamp_min(_LEAST_SPREAD * moments.shape[1])
         return (distances * (seen > 0)).sum(dim=1) / spread

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, join
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, pool
 from realistic_tta.statistics.image_moments import (
     Units,
@@ -29,7 +30,6 @@ from realistic_tta.statistics.leaning import (
     source_weight,
     square,
     table,
-    together,
 )
 from realistic_tta.statistics.trust import remoteness_in_units, trust
 
@@ -58,7 +58,7 @@ class Known(NamedTuple):
     """
 
     units: Units
-    memories: Tensor
+    memories: Array
     spread: Number
 
 
@@ -71,9 +71,9 @@ class RememberedStatistics(SharedRule):
 
     def __init__(self, place: int, known: Known, course: Course) -> None:
         self.place, self.known, self.course = place, known, course
-        self.uses: list[tuple[Tensor, int]] = []
+        self.uses: list[tuple[Array, int]] = []
         self.trusted: list[Tensor] = []  # what each image of a use counts for, where that is asked
-        self.batch: Tensor | None = None  # mean moments that are remembered, (1, 2 * channel)
+        self.batch: Array | None = None  # mean moments that are remembered, (1, 2 * channel)
         self.spread = known.spread
         self.source_weight: Number = 1.0
         self.target: ChannelStatistics | None = None
@@ -98,35 +98,34 @@ class RememberedStatistics(SharedRule):
         else:
             mean, within = self._gather(inputs, self.replicas)
         self.batch = batch = self.batch_mean(mean)
-        steps = torch.addmm(shares.before, shares.gains, batch)  # (memory + 1, 2 * channel)
-        products = table(torch.mm(steps, steps.t()))  # (memory + 1, memory + 1)
+        steps = shares.before + shares.gains * batch  # (memory + 1, 2 * channel)
+        products = table(steps @ steps.T)  # (memory + 1, memory + 1)
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
         return self.finish(steps, products[:-1])
 
-    def finish(self, steps: Tensor, products: list[list[Number]]) -> ChannelStatistics:
+    def finish(self, steps: Array, products: list[list[Number]]) -> ChannelStatistics:
         """The estimate from the steps to each memory, with the source in it."""
         taken = self._lean(products)
         weight = self._source_weight(products, taken)
         kept = 1 - weight
-        parts = together([*[kept * part for part in taken], 0.0], like=steps)
         self.source_weight = 1 - kept * taken[0]
-        self.target = self.to_statistics(torch.mm(parts.view(1, -1), steps).view(-1))
+        self.target = self.to_statistics(add([kept * part for part in taken], steps))
         return self.target
 
     def trust(self, inputs: Tensor) -> Tensor | None:  # noqa: ARG002 - of any image
         """What each image counts for, (image,); None for the same."""
         return None
 
-    def moments(self, inputs: Tensor) -> Tensor:
+    def moments(self, inputs: Tensor) -> Array:
         """What each image counts with, (image, 2 * channel)."""
         return image_moments(inputs, self.known.units)
 
-    def batch_mean(self, moments: Tensor) -> Tensor:
+    def batch_mean(self, moments: Array) -> Array:
         """What of the batch's mean moments goes into the memories, (1, 2 * channel)."""
         return moments
 
-    def to_statistics(self, moments: Tensor) -> ChannelStatistics:
+    def to_statistics(self, moments: Array) -> ChannelStatistics:
         """What the moments in the memories stand for."""
         return to_statistics(moments, self.known.units)
 
@@ -139,32 +138,30 @@ class RememberedStatistics(SharedRule):
         """What the source weighs at last."""
         if self.shares.least is None:
             return 0.0
-        distance = square(products, taken) / (2 * len(self.known.units.deviation))
+        distance = square(products, taken) / self.known.memories.shape[1]
         return source_weight(distance, self.shares.least, self.shares.tolerance)
 
-    def _pool(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _pool(self, inputs: Tensor) -> tuple[Array, Array | None]:
         """The images of every use of the layer so far, and what each weighs; None for the same."""
         positions = inputs.numel() // (inputs.shape[0] * inputs.shape[1])
         self.uses.append((self.moments(inputs), positions))
         if len(self.uses) == 1:
             return self.uses[0][0], None
-        weights = [
-            moments.new_full((len(moments), 1), float(count)) for moments, count in self.uses
-        ]
-        counts = torch.cat(weights)
-        return torch.cat([moments for moments, _ in self.uses]), counts / counts.sum()
+        weights = [moments[:, :1] * 0 + float(count) for moments, count in self.uses]
+        counts = join(weights, 0)
+        return join([moments for moments, _ in self.uses], 0), counts / counts.sum()
 
-    def _gather(self, inputs: Tensor, replicas: Replicas) -> tuple[Tensor, Number]:
+    def _gather(self, inputs: Tensor, replicas: Replicas) -> tuple[Array, Number]:
         """Mean and scatter of all ranks' images, of every use so far; each weighs its positions."""
-        like = self.known.memories
+        like = as_tensor(self.known.memories)
         moments = self.moments(inputs) if len(inputs) else like.new_empty(0, like.shape[1])
         positions = inputs.shape[2:].numel()
         self.uses.append((moments, positions))
-        use, values = replicas.measure(moments, correction=0, each=positions)
+        use, values = replicas.measure(as_tensor(moments), correction=0, each=positions)
         self.of_all = pool(self.of_all, self.count, use, values) if self.count else use
         self.count += values
         mean, variance = self.of_all
-        return mean[None], number(variance.sum())
+        return at_hand(mean[None]), number(variance.sum())
 
 
 class TrustedStatistics(RememberedStatistics):
@@ -172,15 +169,15 @@ class TrustedStatistics(RememberedStatistics):
 
     def trust(self, inputs: Tensor) -> Tensor:
         """Little for an image far outside of what the network was trained on."""
-        return trust(remoteness_in_units(super().moments(inputs)))
+        return trust(remoteness_in_units(as_tensor(super().moments(inputs))))
 
-    def moments(self, inputs: Tensor) -> Tensor:
+    def moments(self, inputs: Tensor) -> Array:
         """Between the image's own and those of the memory."""
-        moments = super().moments(inputs)
+        moments = as_tensor(super().moments(inputs))
         weights = trust(remoteness_in_units(moments))[:, None]  # (image, 1)
         self.trusted.append(weights)
         own = torch.where(weights > 0, moments, 0)  # squares may be Inf
-        return torch.lerp(self.known.memories[-1], own, weights)
+        return at_hand(torch.lerp(as_tensor(self.known.memories[-1]), own, weights))
 
 
 class BatchVariances(RememberedStatistics):
@@ -189,11 +186,11 @@ class BatchVariances(RememberedStatistics):
     For comparison: it leaves out how far the means of batches lie apart.
     """
 
-    def batch_mean(self, moments: Tensor) -> Tensor:
+    def batch_mean(self, moments: Array) -> Array:
         """The batch's mean, and its variance about it."""
         return without_between(moments)
 
-    def to_statistics(self, moments: Tensor) -> ChannelStatistics:
+    def to_statistics(self, moments: Array) -> ChannelStatistics:
         """The second is the variance already."""
         return to_batch_variances(moments, self.known.units)
 
@@ -204,20 +201,28 @@ def trust_in_images(rules: Sequence[RememberedStatistics], images: int) -> Tenso
     return torch.stack(found).amin(dim=0) if found else None
 
 
-def _average(moments: Tensor, weights: Tensor | None) -> Tensor:
+def add(parts: Sequence[Number], steps: Array) -> Array:
+    """The sum of the steps, (step, ...), each times its part."""
+    sum_: Array = parts[0] * steps[0]
+    for part, step in zip(parts[1:], steps[1:], strict=False):  # the last may be left out
+        sum_ = sum_ + part * step
+    return sum_
+
+
+def _average(moments: Array, weights: Array | None) -> Array:
     """Over the images: (image, 2 * channel) to (1, 2 * channel)."""
     if weights is None:
-        if moments.shape[0] == 1:
-            return moments
-        return moments.sum(dim=0, keepdim=True).div_(moments.shape[0])  # faster than a mean
-    return (weights * moments).sum(dim=0, keepdim=True)
+        images = len(moments)
+        return moments if images == 1 else moments.sum(0)[None] / images
+    return (weights * moments).sum(0)[None]
 
 
-def _scatter(moments: Tensor, mean: Tensor, weights: Tensor | None) -> Number:
+def _scatter(moments: Array, mean: Array, weights: Array | None) -> Number:
     """Mean squared distance of the images' moments from their mean, a number."""
-    if moments.shape[0] == 1:
+    if len(moments) == 1:
         return 0.0
     apart = moments - mean
     if weights is not None:
-        return number((weights * apart.square_()).sum())
-    return number(torch.linalg.vector_norm(apart)) ** 2 / moments.shape[0]
+        return number((weights * apart * apart).sum())
+    apart = apart.reshape(-1)
+    return number(apart @ apart) / len(moments)

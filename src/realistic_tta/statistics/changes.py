@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
+from .arrays import Array, as_tensor, at_hand, join, space
 from .content import Content, learn_content, whiten, whitening
 from .leaning import Number, at_least, at_most, log, number, numbers, together
 
@@ -46,12 +46,12 @@ class Changes(NamedTuple):
     content, content_images: as `Content` has them.
     """
 
-    signatures: Tensor
-    images: Tensor
-    older: Tensor
-    older_images: Tensor
-    beginnings: Tensor
-    usual: Tensor
+    signatures: Array
+    images: Array
+    older: Array
+    older_images: Array
+    beginnings: Array
+    usual: Array
     content: Tensor
     content_images: Tensor
 
@@ -71,6 +71,11 @@ class Changes(NamedTuple):
             like.new_zeros(()),
         )
 
+    def at_hand(self) -> Changes:
+        """The same, but for content, as NumPy's where they are the host's."""
+        few = {name: at_hand(value) for name, value in self._asdict().items()}
+        return Changes(**few | {"content": self.content, "content_images": self.content_images})
+
 
 class Seen(NamedTuple):
     """What a batch tells of the past.
@@ -80,9 +85,9 @@ class Seen(NamedTuple):
     joined: the chance that the oldest of them is of one domain with what came before it, ().
     """
 
-    recent: Tensor
-    older: Tensor
-    joined: Tensor
+    recent: Array
+    older: Array
+    joined: Array
 
     @classmethod
     def nothing(cls, recent: int, like: Tensor) -> Seen:
@@ -93,7 +98,7 @@ class Seen(NamedTuple):
         """With a doubt, 0 to 1, that there are any changes."""
         if not isinstance(doubt, Tensor) and doubt == 0:
             return self
-        return Seen(*(torch.lerp(each, torch.ones_like(each), doubt) for each in self))
+        return Seen(*(each + doubt * (1 - each) for each in self))
 
 
 class Sight(NamedTuple):
@@ -103,7 +108,7 @@ class Sight(NamedTuple):
     images: how many they are. parts: of an image.
     """
 
-    signature: Tensor
+    signature: Array
     scatter: Tensor
     images: int
     parts: int
@@ -125,41 +130,52 @@ def look(known: Changes, sight: Sight, decay: Number) -> tuple[Seen, Changes]:
     stayed = known.beginnings + log_density(distance, shares * variance)  # but for 1 - hazard
     foretold_by_none = variance * (1 / images + _BETWEEN)
     now = log(hazard / (1 - hazard)) + _log_density_at(foretold_by_none)
-    now = together([at_least(now, _IMPOSSIBLE)], like=stayed)  # no change with the first batch
-    after = torch.log_softmax(torch.cat((now, stayed)), dim=0)  # (batch + 2,)
-    began = after.exp().flip(0).cumsum(0).flip(0)  # with this batch or before
-    *_, oldest, older = after.split(1)
-    sure = _or_sure(torch.cat((began[1:], torch.sigmoid(older - oldest))))
+    now = at_least(now, _IMPOSSIBLE)  # no change with the first batch
+    of, chances = space(stayed), join((stayed[:1] * 0 + now, stayed), 0)  # (batch + 2,)
+    likelihood, after = _normalised(chances)
+    began = of.flip(of.flip(likelihood, (0,)).cumsum(0), (0,))  # with this batch or before
+    oldest, older = after[-2:-1], after[-1:]
+    sure = _or_sure(join((began[1:], 1 / (1 + of.exp(oldest - older))), 0))
     seen = Seen(sure[:-2], sure[-2], sure[-1])
-    found = torch.dot(torch.softmax(stayed, dim=0), distance / shares)
+    of_stayed, _ = _normalised(stayed)
+    found = number(of_stayed @ (distance / shares))
     return seen, Changes(
-        torch.cat((signature[None], known.signatures[:-1])),
-        torch.cat((torch.full_like(known.images[:1], images), known.images[:-1])),
+        join((signature[None], known.signatures[:-1]), 0),
+        join((known.images[:1] * 0 + images, known.images[:-1]), 0),
         *_older(known, seen.joined),
-        torch.cat((after[:-2], torch.logaddexp(oldest, older))),
-        _with_distance(known, number(found), images),
+        join((after[:-2], of.logaddexp(oldest, older)), 0),
+        _with_distance(known, found, images),
         *content,
     )
 
 
-def _older(known: Changes, joined: Tensor) -> tuple[Tensor, Tensor]:
+def _normalised(chances: Array) -> tuple[Array, Array]:
+    """Chances that add up to 1, and their logarithms, from logarithms."""
+    of = space(chances)
+    chances = chances - chances.max()
+    each = of.exp(chances)
+    total = each.sum()
+    return each / total, chances - of.log(total)
+
+
+def _older(known: Changes, joined: Array) -> tuple[Array, Array]:
     """What came before the last batches, with the oldest of them: its signature, and images."""
-    before = joined * known.older_images
-    images = before + known.images[-1]
-    share = known.images[-1] / images.clamp_min(_LEAST)
-    return torch.lerp(known.older, known.signatures[-1], share), images.clamp_max(_REACH)
+    images = joined * known.older_images + known.images[-1]
+    share = known.images[-1] / (images + _LEAST)
+    return known.older + share * (known.signatures[-1] - known.older), images.clip(max=_REACH)
 
 
-def _or_sure(chances: Tensor) -> Tensor:
+def _or_sure(chances: Array) -> Array:
     """Chances; those that are as good as certain are 1, which saves work (statistics/memories.py).
 
     >>> _or_sure(torch.tensor([0.5, 0.9995], device="cpu")).tolist()
     [0.5, 1.0]
     """
-    return chances.masked_fill(chances > _SURE, 1.0)
+    sure = chances > _SURE
+    return chances * ~sure + sure
 
 
-def _with_distance(known: Changes, found: Number, images: int) -> Tensor:
+def _with_distance(known: Changes, found: Number, images: int) -> Array:
     """What is usual after a batch so far from its domain's mean, a feature, an image: (2,).
 
     Whether or not it is a change: where all images are unlike each other, that is usual. But a
@@ -169,32 +185,35 @@ def _with_distance(known: Changes, found: Number, images: int) -> Tensor:
     added = images * (number(known.content_images) > 0)  # the first has nothing to be far from
     weight = weight * math.exp(-images / _REACH) + added
     after = usual + added / weight * (at_most(found, _UNUSUAL * usual) - usual)
-    return together([at_least(after, _LEAST_USUAL), weight], like=known.usual)
+    both = together([at_least(after, _LEAST_USUAL), weight], like=as_tensor(known.usual))
+    return both if isinstance(known.usual, Tensor) else at_hand(both)
 
 
 def _distances(
-    known: Changes, signature: Tensor, images: int, factor: Tensor
-) -> tuple[Tensor, Tensor]:
+    known: Changes, signature: Array, images: int, factor: Tensor
+) -> tuple[Array, Array]:
     """From the mean since each beginning, a feature, squared, (batch + 1,).
 
     And how much chance makes of it, in units of a single image's: 1 / images + 1 / images since.
     """
-    rows = torch.cat((known.signatures, known.older[None]))
-    counts = torch.cat((known.images, known.older_images[None]))[:, None]
-    since = counts.cumsum(0).clamp_min(_LEAST)  # (batch + 1, 1)
+    rows = join((known.signatures, known.older[None]), 0)
+    counts = join((known.images, known.older_images[None]), 0)[:, None]
+    since = counts.cumsum(0) + _LEAST  # (batch + 1, 1)
     means = (rows * counts).cumsum(0) / since
-    apart = torch.linalg.vector_norm(whiten(signature - means, factor), dim=1)
-    return apart.square() / len(signature), (1 / since + 1 / images)[:, 0]
+    white = whiten(as_tensor(signature - means), factor)
+    apart = white if isinstance(signature, Tensor) else at_hand(white)
+    return (apart * apart).sum(1) / len(signature), (1 / since + 1 / images)[:, 0]
 
 
-def log_density(distance: Tensor, variance: Tensor) -> Tensor:
+def log_density(distance: Array, variance: Array) -> Array:
     """Of a batch so far from what was foretold, but for a constant: Student's.
 
     distance: squared, a feature. variance: what is expected of it.
     """
-    freedom, features = _FREEDOM, _INDEPENDENT
-    tail = torch.log1p(distance / variance * (features / freedom))
-    return torch.log(variance) * (-0.5 * features) - tail * (0.5 * (freedom + features))
+    freedom, features, of = _FREEDOM, _INDEPENDENT, space(distance)
+    tail = of.log1p(distance / variance * (features / freedom))
+    density: Array = of.log(variance) * (-0.5 * features) - tail * (0.5 * (freedom + features))
+    return density
 
 
 def _log_density_at(variance: Number) -> Number:

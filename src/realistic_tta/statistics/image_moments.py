@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arrays import Array, as_tensor, at_hand, positive_part
 from .channel_statistics import ChannelStatistics
 
 _FAR = 50.0  # a mean of 7 deviations, squared: there the square of the mean costs digits
@@ -24,24 +25,24 @@ class Units(NamedTuple):
         first  = (mean - source.mean) / deviation
         second = (mean of (value - source.mean) ** 2 - variance) / (sqrt(2) * variance)
 
-    The variance of a Gaussian's square is 2 variance ** 2, hence the root. All are (channel,):
-    source: its statistics. deviation: its root. spread: sqrt(2) * variance.
-    shift: what is subtracted from values first; None where the source's mean is small enough.
-    inverse_deviation, inverse_spread: 1 / deviation, 1 / spread.
+    The variance of a Gaussian's square is 2 variance ** 2, hence the root.
+    source: its statistics, (channel,). inverse_deviation: of its root, (channel,).
+    shift: what is subtracted from values first, (channel,); None where the source's mean is small
+    enough.
     constant: what both moments are of a sum of 0 and a square sum of 0, (2, channel).
     slope: what the mean of the values adds to both, (2, channel).
-    zero: what a product is added to, where it stands alone.
+    square_slope: what the mean of their squares adds to the second, (channel,).
+    origin, scale: moments times scale, and origin added, are mean and second moment, (2, channel).
     """
 
     source: ChannelStatistics
-    deviation: Tensor
-    spread: Tensor
-    shift: Tensor | None
     inverse_deviation: Tensor
-    inverse_spread: Tensor
-    constant: Tensor
-    slope: Tensor
-    zero: Tensor
+    shift: Tensor | None
+    constant: Array
+    slope: Array
+    square_slope: Array
+    origin: Array
+    scale: Array
 
     @classmethod
     def of(cls, source: ChannelStatistics, floor: float, *, is_far: bool = False) -> Units:
@@ -49,16 +50,16 @@ class Units(NamedTuple):
         variance = source.variance + floor
         deviation, spread = variance.sqrt(), variance * 2**0.5
         centre = torch.zeros_like(source.mean) if is_far else source.mean
+        constant = torch.stack((-centre / deviation, (centre.square() - source.variance) / spread))
         return cls(
             source,
-            deviation,
-            spread,
-            source.mean if is_far else None,
             1 / deviation,
-            1 / spread,
-            torch.stack((-centre / deviation, (centre.square() - source.variance) / spread)),
-            torch.stack((1 / deviation, -2 * centre / spread)),
-            torch.zeros_like(source.mean),
+            source.mean if is_far else None,
+            at_hand(constant),
+            at_hand(torch.stack((1 / deviation, -2 * centre / spread))),
+            at_hand(1 / spread),
+            at_hand(torch.stack(source)),
+            at_hand(torch.stack((deviation, spread))),
         )
 
 
@@ -69,7 +70,7 @@ def is_far(source: ChannelStatistics) -> bool:
     return bool((source.mean.square() > _FAR * source.variance).any())
 
 
-def image_moments(inputs: Tensor, units: Units) -> Tensor:
+def image_moments(inputs: Tensor, units: Units) -> Array:
     """Both moments of each image over its positions, in the source's units: (image, 2 * channel).
 
     inputs: (image, channel) or (image, channel, *positions).
@@ -79,25 +80,26 @@ def image_moments(inputs: Tensor, units: Units) -> Tensor:
     >>> [round(each, 4) for each in image_moments(inputs, Units.of(source, 0.0)).flatten().tolist()]
     [1.0, 0.7071]
     """
-    if inputs.dtype is not units.deviation.dtype:
-        inputs = inputs.to(units.deviation.dtype)
+    dtype = units.inverse_deviation.dtype
+    if inputs.dtype is not dtype:
+        inputs = inputs.to(dtype)
     if units.shift is not None:
         inputs = inputs - units.shift.view(-1, *(1 for _ in inputs.shape[2:]))
     if inputs.ndim == 2:
-        total, squares, each = inputs, inputs * inputs, 1.0
+        total, each = at_hand(inputs), 1.0
+        squares = total * total
     else:
         inner = tuple(range(2, inputs.ndim))
-        total = inputs.sum(dim=inner)  # (image, channel)
-        norm = torch.linalg.vector_norm(inputs, dim=inner)
-        squares = torch.addcmul(units.zero, norm, norm)
-        each = total.numel() / inputs.numel()
-    # Few kinds of operations: between a network's layers each has to be fetched into the cache.
-    moments = torch.addcmul(units.constant, total.unsqueeze(1), units.slope, value=each)
-    moments.select(1, 1).addcmul_(squares, units.inverse_spread, value=each)
-    return moments.flatten(1)
+        total = at_hand(inputs.sum(dim=inner))  # (image, channel)
+        norm = at_hand(torch.linalg.vector_norm(inputs, dim=inner))
+        squares, each = norm * norm, 1 / inputs.shape[2:].numel()
+    moments = total[:, None] * (units.slope * each)  # (image, 2, channel)
+    moments += units.constant
+    moments[:, 1] += squares * (units.square_slope * each)
+    return moments.reshape(len(moments), -1)
 
 
-def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
+def to_statistics(moments: Array, units: Units) -> ChannelStatistics:
     """Mean and variance that belong to moments in the source's units, (..., 2 * channel).
 
         variance = second moment - first moment ** 2
@@ -107,27 +109,26 @@ def to_statistics(moments: Tensor, units: Units) -> ChannelStatistics:
     >>> [round(each.item(), 3) for each in to_statistics(moments, Units.of(source, 0.0))]
     [3.0, 4.0]
     """
-    both = moments.view(*moments.shape[:-1], 2, -1)
-    first, second = both.select(-2, 0), both.select(-2, 1)
-    mean = torch.addcmul(units.source.mean, first, units.deviation)
-    moved = torch.addcmul(units.zero, first, units.deviation)
-    square = torch.addcmul(units.source.variance, second, units.spread)
-    return ChannelStatistics(mean, square.addcmul_(moved, moved, value=-1).relu_())
+    moved = moments.reshape(*moments.shape[:-1], 2, -1) * units.scale
+    both = moved + units.origin
+    first = moved[..., 0, :]
+    variance = positive_part(both[..., 1, :] - first * first)
+    return ChannelStatistics(as_tensor(both[..., 0, :]), as_tensor(variance))
 
 
-def without_between(moments: Tensor) -> Tensor:
+def without_between(moments: Array) -> Array:
     """The second moment less the first's square: a batch's variance about its own mean.
 
     For comparison: averages of it leave out how far the means of batches lie apart.
     """
+    moments = as_tensor(moments)
     first, second = moments.chunk(2, dim=-1)
-    return torch.cat((first, torch.addcmul(second, first, first, value=-(2**-0.5))), dim=-1)
-
-
-def to_batch_variances(moments: Tensor, units: Units) -> ChannelStatistics:
-    """Statistics from averages of `without_between`: the second is the variance already."""
-    first, second = moments.view(2, -1).unbind()
-    variance = torch.addcmul(units.source.variance, second, units.spread)
-    return ChannelStatistics(
-        torch.addcmul(units.source.mean, first, units.deviation), variance.relu_()
+    return at_hand(
+        torch.cat((first, torch.addcmul(second, first, first, value=-(2**-0.5))), dim=-1)
     )
+
+
+def to_batch_variances(moments: Array, units: Units) -> ChannelStatistics:
+    """Statistics from averages of `without_between`: the second is the variance already."""
+    mean, variance = moments.reshape(2, -1) * units.scale + units.origin
+    return ChannelStatistics(as_tensor(mean), as_tensor(positive_part(variance)))

@@ -13,16 +13,19 @@ it. Used by methods/label_memory.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .leaning import number
+from .arrays import Array, as_tensor, at_hand, positive_part, space
+from .leaning import Number, number, numbers
 
 STAYS = 0.5, 0.8, 0.95  # runs of 2, 5 and 20 images on average
 _RUNS = 0.001  # chance that labels come in runs, before anything is known
 _HAZARD = 0.001  # chance with every image that this is no longer known
+_LONG = 0.0, 0.5, 1.0  # how far runs of each stay are taken for a change of domain
 _DOUBT = 10.0  # images that evenly spread classes are worth at first
 _SURE = 0.99  # that they come in any order: nothing is made of less
 _TINY = 1e-30
@@ -36,27 +39,33 @@ class LabelOrder(NamedTuple):
     usual: share of each class, (class,). images: of how many, ().
     """
 
-    ways: Tensor
-    belief: Tensor
-    usual: Tensor
-    images: Tensor
+    ways: Array
+    belief: Array
+    usual: Array
+    images: Array
 
     @classmethod
     def none(cls, classes: int, like: Tensor) -> LabelOrder:
         """Before the first image."""
         even = like.new_full((len(STAYS), classes), 1 / classes)
-        return cls(_at_first(like), even, even[0].clone(), like.new_tensor(_DOUBT))
+        return cls(_like(like, _AT_FIRST), even, even[0].clone(), like.new_tensor(_DOUBT))
 
-    def runs(self) -> Tensor:
-        """Chance that labels come in runs, (); 0 where it is small.
+    def runs(self) -> Number:
+        """Chance that labels come in runs; 0 where it is small.
 
-        >>> LabelOrder.none(10, torch.zeros(1, device="cpu")).runs().item()
+        >>> LabelOrder.none(10, torch.zeros(1, device="cpu")).runs()
         0.0
         """
-        return _runs(self.ways)
+        return _runs(number(self.ways[0]))
+
+    def long_runs(self) -> Number:
+        """How far a new class is to be taken for a change of domain, 0 to 1."""
+        any_order, *stays = numbers(self.ways)
+        long: Number = sum(chance * each for chance, each in zip(stays, _LONG, strict=True))
+        return long * (_runs(any_order) > 0)
 
 
-def read(known: LabelOrder, predictions: Tensor, decay: float) -> tuple[Tensor | None, LabelOrder]:
+def read(known: LabelOrder, predictions: Array, decay: float) -> tuple[Array | None, LabelOrder]:
     """What the labels around each image add to its logits, (image, class), and what is known then.
 
         log(belief) - log(prediction),      belief: over all ways, by how probable each is
@@ -64,21 +73,21 @@ def read(known: LabelOrder, predictions: Tensor, decay: float) -> tuple[Tensor |
     None where labels come in any order. predictions: probabilities, (image, class), in the order in
     which the images came. decay: of what is usual, with each image.
     """
+    images, of = len(predictions), space(predictions)
     beliefs, totals = _forward(known.belief, predictions)
-    usual = predictions @ known.usual  # (image,)
-    ways = _weigh(known.ways, totals, usual, predictions.shape[1])
-    kept = (1 - _HAZARD) ** len(predictions)
+    ways = _weigh(known.ways, totals, predictions @ known.usual, predictions.shape[1])
+    kept = (1 - _HAZARD) ** images
     after = LabelOrder(
-        torch.lerp(_at_first(ways), ways, kept),
+        kept * ways + (1 - kept) * _like(ways, _AT_FIRST),
         beliefs[-1],
-        *_learn_usual(known, beliefs, decay ** len(predictions)),
+        *_learn_usual(known, beliefs, decay**images),
     )
-    chance = number(_runs(ways))
+    chance = _runs(number(ways[0]))
     if not isinstance(chance, Tensor) and chance == 0:
         return None, after
-    of_stays = ways[1:] * chance / (1 - ways[0]).clamp_min(_TINY)
-    believed = torch.einsum("s,isc->ic", of_stays, _backward(beliefs, predictions))
-    return torch.log((believed + _TINY) / (predictions + _TINY) + (1 - chance)), after
+    of_stays = ways[1:] * (chance / (1 - ways[0] + _TINY))
+    believed = (of_stays[:, None] * _backward(beliefs, predictions)).sum(1)  # (image, class)
+    return of.log((believed + _TINY) / (predictions + _TINY) + (1 - chance)), after
 
 
 def read_in_graph(
@@ -91,8 +100,9 @@ def read_in_graph(
 
 @torch.library.custom_op("realistic_tta::read_labels", mutates_args=())
 def _read_all(known: list[Tensor], predictions: Tensor, decay: float) -> list[Tensor]:
-    added, after = read(LabelOrder(*known), predictions, decay)
-    return [torch.zeros_like(predictions) if added is None else added, *map(torch.clone, after)]
+    added, after = read(LabelOrder(*map(at_hand, known)), at_hand(predictions), decay)
+    told = torch.zeros_like(predictions) if added is None else as_tensor(added)
+    return [told, *(as_tensor(each).clone() for each in after)]
 
 
 @_read_all.register_fake
@@ -100,7 +110,7 @@ def _(known: list[Tensor], predictions: Tensor, decay: float) -> list[Tensor]:  
     return [torch.empty_like(each) for each in (predictions, *known)]
 
 
-def _weigh(ways: Tensor, totals: Tensor, usual: Tensor, classes: int) -> Tensor:
+def _weigh(ways: Array, totals: Array, usual: Array, classes: int) -> Array:
     """The chance of each way with a batch.
 
         likelihood of a stay = stay * (belief before . prediction) / (usual . prediction) + 1 - stay
@@ -108,61 +118,65 @@ def _weigh(ways: Tensor, totals: Tensor, usual: Tensor, classes: int) -> Tensor:
     of every image; that of any order is 1. totals: as `_forward` gives them, of which the part of
     those that stay is to be found. usual: . prediction, (image,).
     """
-    left = 1 - _stays(usual)  # (stay,)
-    foretold = (totals - left / classes).clamp_min(0) / usual.clamp_min(_TINY)[:, None]
-    likelihood = torch.log(foretold + left).sum(dim=0)  # (stay,)
-    return torch.softmax(ways.log() + torch.cat((likelihood.new_zeros(1), likelihood)), dim=0)
+    of, left = space(ways), 1 - _like(ways, STAYS)  # (stay,)
+    foretold = positive_part(totals - left / classes) / (usual + _TINY)[:, None]
+    chances = of.log(ways + _TINY)
+    chances[1:] += of.log(foretold + left).sum(0)
+    weights = of.exp(chances - chances.max())
+    found: Array = weights / weights.sum()
+    return found
 
 
-def _learn_usual(known: LabelOrder, beliefs: Tensor, kept: float) -> tuple[Tensor, Tensor]:
+def _learn_usual(known: LabelOrder, beliefs: Array, kept: float) -> tuple[Array, Array]:
     """The shares of the classes with this batch, and how many images they are of.
 
     Each image counts by what the longest runs make of it. Where one class is nearly all there is,
     in any order, that is as sure of it as the belief before an image: no run is seen in it.
     """
-    images = kept * known.images + len(beliefs)
-    return torch.lerp(known.usual, beliefs[:, -1].mean(dim=0), len(beliefs) / images), images
+    before = kept * known.images
+    images = before + len(beliefs)
+    return (before * known.usual + beliefs[:, -1].sum(0)) / images, images
 
 
-def _forward(belief: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(belief: Array, predictions: Array) -> tuple[Array, Array]:
     """Beliefs from each image and those before, (image, stay, class), and their sums before they
     were divided by them, (image, stay).
     """
-    stays = _stays(predictions)[:, None]  # (stay, 1)
+    stays = _like(predictions, STAYS)[:, None]  # (stay, 1)
     each = predictions[:, None]  # (image, 1, class)
-    kept, fresh = stays * each, (1 - stays) / predictions.shape[1] * each
-    beliefs, totals = [], []
-    for stayed, changed in zip(kept.unbind(), fresh.unbind(), strict=True):
-        joint = torch.addcmul(changed, stayed, belief)
-        total = joint.sum(dim=1, keepdim=True)
-        belief = joint / total.clamp_min(_TINY)
-        beliefs.append(belief)
-        totals.append(total)
-    return torch.stack(beliefs), torch.cat(totals, dim=1).T
+    kept, beliefs = stays * each, (1 - stays) / predictions.shape[1] * each
+    totals = kept[:, :, 0] * 0
+    for image in range(len(predictions)):
+        joint = beliefs[image] + kept[image] * belief
+        totals[image] = total = joint.sum(1)
+        beliefs[image] = belief = joint / (total + _TINY)[:, None]
+    return beliefs, totals
 
 
-def _backward(beliefs: Tensor, predictions: Tensor) -> Tensor:
+def _backward(beliefs: Array, predictions: Array) -> Array:
     """The same with what the images after each tell, (image, stay, class)."""
-    stays = _stays(predictions)[:, None]
+    stays = _like(predictions, STAYS)[:, None]
     fresh = (1 - stays) / predictions.shape[1]
-    later = torch.ones_like(beliefs[-1])
-    told = [later]  # of each image by those after it, up to a factor; the last first
-    for prediction in predictions[1:].flip(0).unbind():
-        joint = later * prediction
-        total = joint.sum(dim=1, keepdim=True).clamp_min(_TINY)
-        later = torch.addcmul(fresh, stays, joint / total)
-        told.append(later)
-    smoothed = beliefs * torch.stack(told).flip(0)
-    return smoothed / smoothed.sum(dim=2, keepdim=True).clamp_min(_TINY)
+    smoothed = beliefs * 1
+    later = fresh * 0 + 1  # of an image by those after it, up to a factor
+    for image in range(len(predictions) - 1, 0, -1):
+        joint = later * predictions[image]
+        later = fresh + stays * (joint / (joint.sum(1) + _TINY)[:, None])
+        smoothed[image - 1] *= later
+    return smoothed / (smoothed.sum(2) + _TINY)[:, :, None]
 
 
-def _runs(ways: Tensor) -> Tensor:
-    return torch.where(ways[0] > _SURE, 0.0, 1 - ways[0])
+def _runs(any_order: Number) -> Number:
+    """Chance of runs, from that of any order."""
+    return (1 - any_order) * (any_order <= _SURE)
 
 
-def _stays(like: Tensor) -> Tensor:
-    return like.new_tensor(STAYS)
+def _like(array: Array, values: Sequence[float]) -> Array:
+    """These values, where and as those of the array are."""
+    if isinstance(array, Tensor):
+        return array.new_tensor(values)
+    like: Array = space(array).asarray(values, dtype=array.dtype)
+    return like
 
 
-def _at_first(like: Tensor) -> Tensor:
-    return like.new_tensor([1 - _RUNS, *(_RUNS / len(STAYS) for _ in STAYS)])
+_AT_FIRST = 1 - _RUNS, *(_RUNS / len(STAYS) for _ in STAYS)

@@ -20,23 +20,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .arrays import Array, is_at_hand
+
 Number = float | Tensor
 Products = Sequence[Sequence[Number]]
 
 
-def numbers(values: Tensor) -> list[Number]:
+def numbers(values: Array) -> list[Number]:
     """The numbers of a vector: Python's, or tensors of no dimension."""
-    return values.tolist() if _is_at_hand(values) else list(values.unbind())
+    return values.tolist() if is_at_hand(values) else list(values.unbind())
 
 
-def number(value: Tensor) -> Number:
+def number(value: Array) -> Number:
     """The number of a tensor of no dimension: Python's, or itself."""
-    return value.item() if _is_at_hand(value) else value
+    return value.item() if is_at_hand(value) else value
 
 
-def table(values: Tensor) -> list[list[Number]]:
+def table(values: Array) -> list[list[Number]]:
     """The same of a matrix, row by row."""
-    if _is_at_hand(values):
+    if is_at_hand(values):
         rows: list[list[Number]] = values.tolist()
         return rows
     return [list(row.unbind()) for row in values.unbind()]
@@ -44,18 +46,13 @@ def table(values: Tensor) -> list[list[Number]]:
 
 def together(values: Sequence[Number], like: Tensor) -> Tensor:
     """The vector of such numbers."""
-    if _is_at_hand(like):
+    if is_at_hand(like):
         if like.dtype is torch.float32:  # by way of a buffer, which is three times as fast
             return torch.frombuffer(array("f", values), dtype=torch.float32)
         return like.new_tensor(values)
     return torch.stack(
         [torch.as_tensor(each, dtype=like.dtype, device=like.device) for each in values]
     )
-
-
-def _is_at_hand(values: Tensor) -> bool:
-    """Whether values can be looked at without waiting for a device; not so in a graph."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def share(part: Number, whole: Number) -> Number:
@@ -86,12 +83,15 @@ def log(value: Number) -> Number:
 
 
 def at_least(value: Number, least: float) -> Number:
-    """The larger of the two.
+    """The larger of the two; of each value of an array.
 
     >>> at_least(1.0, 2.0)
     2.0
     """
-    return value.clamp_min(least) if isinstance(value, Tensor) else max(least, value)
+    if isinstance(value, Tensor):
+        return value.clamp_min(least)
+    larger: Number = max(least, value) if isinstance(value, float) else value.clip(least)
+    return larger
 
 
 def at_most(value: Number, most: Number) -> Number:

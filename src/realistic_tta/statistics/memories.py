@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arrays import Array, as_tensor, at_hand, join, space
 from .leaning import number
 from .momentum import THRESHOLD
 
@@ -36,18 +37,18 @@ def forgetting(scopes: Sequence[float], like: Tensor) -> Tensor:
 class Weights(NamedTuple):
     """Sum of the images' weights in a memory, and of their squares; any shape (..., memory)."""
 
-    total: Tensor
-    squares: Tensor
+    total: Array
+    squares: Array
 
     @property
-    def images(self) -> Tensor:
+    def images(self) -> Array:
         """How many equally weighted images would give a mean as exact: Kish's effective number."""
-        return self.total.square() / self.squares
+        return self.total * self.total / self.squares
 
-    def after(self, passed: Passed) -> tuple[Weights, Tensor]:
+    def after(self, passed: Passed) -> tuple[Weights, Array]:
         """The weights after a batch, and its share in the average: see `add_images`."""
-        total = torch.addcmul(passed.added, passed.kept, self.total)
-        squares = torch.addcmul(passed.added_squares, passed.kept_squares, self.squares)
+        total = passed.kept * self.total + passed.added
+        squares = passed.kept_squares * self.squares + passed.added_squares
         return Weights(total, squares), passed.added / total
 
 
@@ -58,17 +59,18 @@ class Passed(NamedTuple):
     kept_squares, added_squares: the same of the squared weights.
     """
 
-    kept: Tensor
-    added: Tensor
-    kept_squares: Tensor
-    added_squares: Tensor
+    kept: Array
+    added: Array
+    kept_squares: Array
+    added_squares: Array
 
     @classmethod
-    def of(cls, rate: Tensor, images: int | Tensor) -> Passed:
+    def of(cls, rate: Array, images: int | Array) -> Passed:
         """The formulas are with `add_images`."""
-        kept = torch.exp(rate * images)
-        added = torch.expm1(rate * images) / torch.expm1(rate)
-        return cls(kept, added, kept.square(), added.square() / images)
+        of = space(rate)
+        kept = of.exp(rate * images)
+        added = of.expm1(rate * images) / of.expm1(rate)
+        return cls(kept, added, kept * kept, added * added / images)
 
 
 def steady(rate: Tensor) -> Weights:
@@ -76,7 +78,7 @@ def steady(rate: Tensor) -> Weights:
     return Weights(-1 / torch.expm1(rate), -1 / torch.expm1(2 * rate))
 
 
-def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[Weights, Tensor]:
+def add_images(weights: Weights, rate: Array, images: int | Array) -> tuple[Weights, Array]:
     """The weights after a batch, and the share that the batch has in the average.
 
         total = decay ** images * total + added
@@ -94,7 +96,7 @@ def add_images(weights: Weights, rate: Tensor, images: int | Tensor) -> tuple[We
     return weights.after(Passed.of(rate, images))
 
 
-def recent_weights(rate: Tensor, images: Tensor) -> Tensor:
+def recent_weights(rate: Array, images: Array) -> Array:
     """What each of the last batches weighs in each memory, (layer, memory, batch).
 
         weight = added * decay ** images since          added: as in `add_images`
@@ -105,10 +107,10 @@ def recent_weights(rate: Tensor, images: Tensor) -> Tensor:
     >>> [round(each, 4) for each in recent_weights(rate, images)[0, 0].tolist()]
     [1.0, 0.5, 0.25]
     """
-    since = images.cumsum(dim=0) - images
-    rates = rate[:, None, None]
-    weights = torch.expm1(rates * images) / torch.expm1(rates) * torch.exp(rates * since)
-    return weights.permute(2, 0, 1)
+    of, each = space(rate), images.T[:, None]  # (layer, 1, batch)
+    since, rates = each.cumsum(2) - each, rate[:, None]  # (memory, 1)
+    weights: Array = of.expm1(rates * each) / of.expm1(rates) * of.exp(rates * since)
+    return weights
 
 
 class Remembered(NamedTuple):
@@ -120,10 +122,10 @@ class Remembered(NamedTuple):
     """
 
     weights: Weights
-    rate: Tensor
-    images: Tensor
+    rate: Array
+    images: Array
 
-    def thinned(self, kept: Tensor, older: Tensor) -> tuple[Weights, Tensor]:
+    def thinned(self, kept: Array, older: Array) -> tuple[Weights, Array]:
         """What is left where the last batches count for a part, and what is older for a smaller.
 
             memory = (older * total * memory + sum of (kept - older) * weight * batch) / total left
@@ -134,15 +136,22 @@ class Remembered(NamedTuple):
         """
         recent = recent_weights(self.rate, self.images)  # (layer, memory, batch)
         more = recent * (kept - older)
-        total = older * self.weights.total + more.sum(dim=-1)
-        each = recent.square() / self.images.clamp_min(1).T[:, None]
-        squares = each @ (kept.square() - older.square()) + older.square() * self.weights.squares
-        old = torch.diag_embed(older * self.weights.total)
-        matrix = torch.cat((old, more), dim=-1) / total.clamp_min(_LEAST)[..., None]
+        total = older * self.weights.total + more.sum(-1)
+        each = recent * recent / (self.images + (self.images < 1)).T[:, None]
+        squares = each @ (kept * kept - older * older) + older * older * self.weights.squares
+        memories = _one(self.rate) * (older * self.weights.total)[..., None]
+        matrix = join((memories, more), -1) / (total + (total < _LEAST) * _LEAST)[..., None]
         return Weights(total, squares), matrix
 
 
-def is_whole(part: Tensor) -> bool:
+def _one(like: Array) -> Array:
+    """The identity, (memory, memory)."""
+    tensor = as_tensor(like)
+    one = torch.eye(len(tensor), dtype=tensor.dtype, device=tensor.device)
+    return one if isinstance(like, Tensor) else at_hand(one)
+
+
+def is_whole(part: Array) -> bool:
     """Whether a part, (), is known to be all: then nothing has to be `thinned`."""
     whole = number(part)
     return not isinstance(whole, Tensor) and whole == 1
@@ -158,7 +167,7 @@ def between(memories: int, like: Tensor) -> Tensor:
     return rows - rows.roll(1, 0).tril(-1)
 
 
-def steps(memories: Tensor, share: Tensor, layer: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+def steps(memories: Array, share: Array, layer: Array, between: Array) -> tuple[Array, Array]:
     """From the source over each memory with a batch to the batch itself, in two parts.
 
         step = before + gains * batch
@@ -168,9 +177,8 @@ def steps(memories: Tensor, share: Tensor, layer: Tensor, between: Tensor) -> tu
     layer: that of each moment. between: as `between` gives it. before: (memory + 1, moment), gains:
     (layer, memory + 1).
     """
-    kept = torch.addcmul(memories, memories, share.T.index_select(1, layer), value=-1)
     down = between[:, :-1]
-    return down @ kept, torch.addmm(between[:, -1], share, down.T)
+    return down @ (memories * (1 - share.T[:, layer])), share @ down.T + between[:, -1]
 
 
 _LEAST = 1e-6
