@@ -219,12 +219,12 @@ def test_numpy_reads_the_same(ways: Tensor | None) -> None:
         torch.testing.assert_close(as_tensor(one), other)
 
 
-@pytest.mark.parametrize(("stay", "doubt"), [(0.5, 0.0), (0.8, 0.5), (0.95, 1.0)])
+@pytest.mark.parametrize(("stay", "doubt"), [(0.5, 0.0), (0.8, 0.125), (0.95, 0.25)])
 def test_the_longer_runs_are_the_more_a_new_class_may_be_a_change(
     stay: float, doubt: float
 ) -> None:
     order = LabelOrder.none(3, torch.zeros(1))
-    assert order.long_runs() == 0
-    assert order._replace(ways=only(stay)).long_runs() == doubt
+    assert order.doubt_of_changes() == 0
+    assert order._replace(ways=only(stay)).doubt_of_changes() == doubt
     nearly_any = torch.tensor([0.995, 0.0, 0.0, 0.005])
-    assert order._replace(ways=nearly_any).long_runs() == 0
+    assert order._replace(ways=nearly_any).doubt_of_changes() == 0

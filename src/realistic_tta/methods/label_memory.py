@@ -55,7 +55,7 @@ class LabelMemory(BatchNormMethod):
 
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change of domain may be one of class, 0 to 1."""
-        return self.order.long_runs()
+        return self.order.doubt_of_changes()
 
     def logits(self, outputs: Any) -> Tensor | None:
         """Of as many classes as the settings say; None if there are none."""

@@ -25,7 +25,7 @@ from .leaning import Number, number, numbers
 STAYS = 0.5, 0.8, 0.95  # runs of 2, 5 and 20 images on average
 _RUNS = 0.001  # chance that labels come in runs, before anything is known
 _HAZARD = 0.001  # chance with every image that this is no longer known
-_LONG = 0.0, 0.5, 1.0  # how far runs of each stay are taken for a change of domain
+_LONG = 0.0, 0.125, 0.25  # doubt that a change is one of domain, not of class, by stay
 _DOUBT = 10.0  # images that evenly spread classes are worth at first
 _SURE = 0.99  # that they come in any order: nothing is made of less
 _TINY = 1e-30
@@ -58,8 +58,12 @@ class LabelOrder(NamedTuple):
         """
         return _runs(number(self.ways[0]))
 
-    def long_runs(self) -> Number:
-        """How far a new class is to be taken for a change of domain, 0 to 1."""
+    def doubt_of_changes(self) -> Number:
+        """How far what looks like a change of domain may be the next run of another class.
+
+        Never wholly: where a fault has left the network with a single answer, that looks like a
+        run, and only a change that is believed can end it.
+        """
         any_order, *stays = numbers(self.ways)
         long: Number = sum(chance * each for chance, each in zip(stays, _LONG, strict=True))
         return long * (_runs(any_order) > 0)
