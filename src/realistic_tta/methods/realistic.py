@@ -131,28 +131,36 @@ class Realistic(MomentMemory):
         passed = self.passed(size)
         left, memories = self.counting(seen.recent, seen.older)
         now, share = left.after(passed)  # (layer, memory)
-        layer, between = at_hand(self.layer_of_moment), at_hand(self.between)
-        before, gains = steps(memories, share, layer, between)
-        moments = zip(
-            self.split(before), gains[:, :, None], self.split(memories[:2][-1:]), strict=True
-        )
-        shortest = now.images[:, -1]
-        spread_weight, spread_share = self._spread_weight(shortest, passed)
-        correction = shortest / (shortest - 1 + (shortest < 1.5))
-        sure = zip(
-            numbers(spread_share), numbers(correction), table(self._doubtful(now)), strict=True
-        )
-        settings = self.settings
-        least = settings.source_share if settings.lean_on_source else None
-        shares = [
-            Shares(*held, *each, settings.tolerance, least)
-            for held, each in zip(moments, sure, strict=True)
-        ]
+        spread_weight, spread_share = self._spread_weight(now.images[:, -1], passed)
+        shares = self._shares(memories, now, share, spread_share)
         if is_whole(seen.older):
             return Weighed(shares, now, spread_weight, memories, share)
         before_it, joined = self.counting(seen.recent * 0 + 1, seen.joined)
         after, whole = before_it.after(passed)
         return Weighed(shares, after, spread_weight, joined, whole)
+
+    def _shares(
+        self, memories: Array, weights: Weights, share: Array, spread_share: Array
+    ) -> list[Shares]:
+        """Of each layer.
+
+        memories: without the batch, (memory, moment). weights: with it, (layer, memory). share: of
+        the batch in them, (layer, memory), and in the spread, (layer,).
+        """
+        layer, between = at_hand(self.layer_of_moment), at_hand(self.between)
+        before, gains = steps(memories, share, layer, between)
+        usual = self.split(memories[:2][-1:])
+        shortest = weights.images[:, -1]
+        correction = shortest / (shortest - 1 + (shortest < 1.5))  # n / (n - 1); one has none
+        moments = zip(self.split(before), gains[:, :, None], usual, strict=True)
+        doubtful = table(self._doubtful(weights))
+        sure = zip(numbers(spread_share), numbers(correction), doubtful, strict=True)
+        settings = self.settings
+        least = settings.source_share if settings.lean_on_source else None
+        return [
+            Shares(*held, *each, settings.tolerance, least)
+            for held, each in zip(moments, sure, strict=True)
+        ]
 
     def _rules(self, known: Sequence[Known], course: Course) -> list[RememberedStatistics]:
         """One a layer."""
