@@ -4,8 +4,8 @@ python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
 beyond_changes.png, beyond_labels.png and, for domains,
-beyond_domains.png, as docs/beyond.md shows them. All but source, changes, effects and labels look
-at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those four are
+beyond_domains.png, as docs/beyond.md shows them. All but source, changes and labels look
+at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those three are
 answers on the corruptions that settings were chosen on.
 """
 

@@ -226,6 +226,22 @@ def test_a_stream_that_stays_is_averaged_over_the_long_memory() -> None:
     assert moved < 0.25 * differed
 
 
+@pytest.mark.parametrize("piece", [None, "total_variance", "several_memories", "lean_on_source"])
+def test_tensors_that_are_not_at_hand_give_the_same(
+    piece: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a device: none of the numbers is NumPy's or Python's."""
+    settings: dict[str, Any] = {} if piece is None else {piece: False}
+    batches = [*stream([3, 1, 2, 5]), *(3 * batch for batch in stream([4, 1]))]
+    here = adapt(convolutional(), "realistic", **settings)
+    expected = [here(batch) for batch in batches]
+    for module in ("arrays", "leaning"):
+        monkeypatch.setattr(f"realistic_tta.statistics.{module}.is_at_hand", lambda _: False)
+    there = adapt(convolutional(), "realistic", **settings)
+    for batch, logits in zip(batches, expected, strict=True):
+        torch.testing.assert_close(there(batch), logits, atol=1e-4, rtol=1e-4)
+
+
 def test_autocast_leaves_the_memories_as_they_are() -> None:
     plain, cast = make(), make()
     for batch in images(12).split(4):
