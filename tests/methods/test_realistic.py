@@ -108,14 +108,18 @@ ANY_ORDER, LONG_RUNS = [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("ways", "expected"),
-    [(ANY_ORDER, [1 / 8 - 1 / 32, 0.0, 0.0]), (LONG_RUNS, [2 / 8 - 1 / 32, 1 / 32, 0.0])],
+    ("ways", "label_runs", "times"),
+    [(ANY_ORDER, True, 1), (ANY_ORDER, False, 1), (LONG_RUNS, True, 2), (LONG_RUNS, False, 21)],
 )
 def test_what_a_training_batch_had_by_chance_is_no_reason_to_doubt(
-    ways: list[float], expected: list[float]
+    ways: list[float], label_runs: bool, times: int
 ) -> None:
-    """The noise of so many images, twice where labels come in runs, less a training batch's."""
-    adapted = make(source_batch_size=32)
+    """The noise of so many images, more often where labels come in runs, less a training batch's.
+
+    Where each image is answered on its own, a run of 20 counts as one.
+    """
+    adapted = make(source_batch_size=32, label_runs=label_runs)
+    expected = [max(0.0, times / images - 1 / 32) for images in (8, 32, 64)]
     adapted.order_ways.copy_(torch.tensor(ways))
     held = torch.tensor([[8.0, 32.0, 64.0]])
     doubtful = adapted._doubtful(Weights(at_hand(held), at_hand(held)))

@@ -50,8 +50,14 @@ class LabelMemory(BatchNormMethod):
         return _named(LabelOrder.none(self.settings.classes or 1, self.source_mean))
 
     def noise(self) -> Number:
-        """How many times noise counts: twice as far as labels come in runs."""
-        return self.settings.noise * (1 + self.order.runs())
+        """How many times noise counts: the more, the more labels come in runs.
+
+        Twice where neighbours answer an image, and its class is as well left in it. Where each
+        image is answered on its own, a run counts as a single image.
+        """
+        order = self.order
+        more = 1.0 if self.settings.label_runs else order.run_length()
+        return self.settings.noise * (1 + order.runs() * more)
 
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change of domain may be one of class, 0 to 1."""

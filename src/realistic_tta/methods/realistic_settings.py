@@ -16,8 +16,8 @@ class RealisticSettings:
     """classes: how many the network tells apart. source_batch_size: of its training.
 
     noise: how many times the expected noise counts as chance, twice as many where labels come in
-    runs. tolerance: how far from the source counts as no shift, as a part of its variance:
-    0.01 would be a tenth of a deviation.
+    runs, and with label_runs=False once more for each image of a run. tolerance: how far from the
+    source counts as no shift, as a part of its variance: 0.01 would be a tenth of a deviation.
     source_share: what the source weighs at least.
     The rest are the pieces, each of which can be left out:
     total_variance: what images differ by counts, not only what batches hold.

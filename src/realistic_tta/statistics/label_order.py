@@ -58,6 +58,16 @@ class LabelOrder(NamedTuple):
         """
         return _runs(number(self.ways[0]))
 
+    def run_length(self) -> Number:
+        """How many images a run has, if there are runs.
+
+        >>> round(LabelOrder.none(10, torch.zeros(1, device="cpu")).run_length(), 3)
+        9.0
+        """
+        _, *chances = numbers(self.ways)
+        lengths = [chance / (1 - stay) for chance, stay in zip(chances, STAYS, strict=True)]
+        return sum(lengths) / (sum(chances) + _TINY)
+
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change of domain may be the next run of another class.
 
