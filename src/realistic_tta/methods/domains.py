@@ -30,6 +30,8 @@ from .checks import check_count
 from .realistic import SPREAD_START, Realistic
 from .realistic_settings import RealisticSettings
 
+_NOISE = 2.0  # times realistic's: images of a kind are found by what they look like, not drawn
+
 
 @dataclass(frozen=True)
 class DomainsSettings(RealisticSettings):
@@ -110,7 +112,7 @@ class DomainsMethod(Realistic):
             self.kinds,
             Weights(self.domain_total, self.domain_squares),
             rates=(rates[0], rates[min(1, len(rates) - 1)]),
-            noise=(settings.noise, 1 / settings.source_batch_size),
+            noise=(_NOISE * settings.noise, 1 / settings.source_batch_size),
             belief=self.believed,
         )
 
