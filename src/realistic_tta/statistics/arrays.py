@@ -45,7 +45,10 @@ def as_tensor(values: Array) -> Tensor:
     >>> as_tensor(at_hand(torch.zeros(1, device="cpu")))
     tensor([0.])
     """
-    return values if isinstance(values, Tensor) else torch.as_tensor(values)
+    if isinstance(values, Tensor):
+        return values
+    array = space(values).asarray(values)  # a sum may be a number of NumPy's
+    return torch.from_numpy(array)  # not as_tensor, which goes to the default device
 
 
 def space(values: Array) -> Any:
