@@ -168,6 +168,7 @@ def _older(known: Changes, joined: Array) -> tuple[Array, Array]:
 def _or_sure(chances: Array) -> Array:
     """Chances; those that are as good as certain are 1, which saves work (statistics/memories.py).
 
+    >>> import torch
     >>> _or_sure(torch.tensor([0.5, 0.9995], device="cpu")).tolist()
     [0.5, 1.0]
     """

@@ -105,7 +105,7 @@ def to_statistics(moments: Array, units: Units) -> ChannelStatistics:
         variance = second moment - first moment ** 2
 
     >>> source = ChannelStatistics(*torch.tensor([[1.0], [4.0]], device="cpu"))
-    >>> moments = torch.tensor([1.0, 0.7071], device="cpu")
+    >>> moments = at_hand(torch.tensor([1.0, 0.7071], device="cpu"))
     >>> [round(each.item(), 3) for each in to_statistics(moments, Units.of(source, 0.0))]
     [3.0, 4.0]
     """
