@@ -58,10 +58,10 @@ def test_the_table_is_run_once_and_then_only_printed(
     assert main(words) == 0
     told = capsys.readouterr().out
     errors = {str(r.settings): r.error for r in Results(tmp_path / "out").read()}
-    assert len(Results(tmp_path / "out").read()) == 10
+    assert len(Results(tmp_path / "out").read()) == 9
     assert "error in percent: continual" in told
     line = next(line for line in told.splitlines() if line.startswith("one memory"))
     assert line.split()[-1] == f"{errors[str({'several_memories': False})]:.2f}"
     assert main(words) == 0
     assert line in capsys.readouterr().out
-    assert len(Results(tmp_path / "out").read()) == 10
+    assert len(Results(tmp_path / "out").read()) == 9
