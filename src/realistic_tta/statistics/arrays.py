@@ -51,6 +51,11 @@ def as_tensor(values: Array) -> Tensor:
     return torch.from_numpy(array)  # not as_tensor, which goes to the default device
 
 
+def alike(values: Tensor, array: Array) -> Array:
+    """The same memory, as NumPy's where the array is."""
+    return values if isinstance(array, Tensor) else at_hand(values)
+
+
 def space(values: Array) -> Any:
     """Where the functions of such an array are: torch or numpy."""
     if isinstance(values, Tensor):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .arrays import Array, as_tensor, at_hand, join, space
+from .arrays import Array, alike, as_tensor, at_hand, join, space
 from .content import Content, learn_content, whiten, whitening
 from .leaning import Number, at_least, at_most, log, number, numbers, together
 
@@ -187,7 +187,7 @@ def _with_distance(known: Changes, found: Number, images: int) -> Array:
     weight = weight * math.exp(-images / _REACH) + added
     after = usual + added / weight * (at_most(found, _UNUSUAL * usual) - usual)
     both = together([at_least(after, _LEAST_USUAL), weight], like=as_tensor(known.usual))
-    return both if isinstance(known.usual, Tensor) else at_hand(both)
+    return alike(both, known.usual)
 
 
 def _distances(
@@ -201,8 +201,7 @@ def _distances(
     counts = join((known.images, known.older_images[None]), 0)[:, None]
     since = counts.cumsum(0) + _LEAST  # (batch + 1, 1)
     means = (rows * counts).cumsum(0) / since
-    white = whiten(as_tensor(signature - means), factor)
-    apart = white if isinstance(signature, Tensor) else at_hand(white)
+    apart = alike(whiten(as_tensor(signature - means), factor), signature)
     return (apart * apart).sum(1) / len(signature), (1 / since + 1 / images)[:, 0]
 
 

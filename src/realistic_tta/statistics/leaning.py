@@ -83,15 +83,12 @@ def log(value: Number) -> Number:
 
 
 def at_least(value: Number, least: float) -> Number:
-    """The larger of the two; of each value of an array.
+    """The larger of the two.
 
     >>> at_least(1.0, 2.0)
     2.0
     """
-    if isinstance(value, Tensor):
-        return value.clamp_min(least)
-    larger: Number = max(least, value) if isinstance(value, float) else value.clip(least)
-    return larger
+    return value.clamp_min(least) if isinstance(value, Tensor) else max(least, value)
 
 
 def at_most(value: Number, most: Number) -> Number:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .arrays import Array, as_tensor, at_hand, join, space
+from .arrays import Array, alike, as_tensor, join, space
 from .leaning import number
 from .momentum import THRESHOLD
 
@@ -148,7 +148,7 @@ def _one(like: Array) -> Array:
     """The identity, (memory, memory)."""
     tensor = as_tensor(like)
     one = torch.eye(len(tensor), dtype=tensor.dtype, device=tensor.device)
-    return one if isinstance(like, Tensor) else at_hand(one)
+    return alike(one, like)
 
 
 def is_whole(part: Array) -> bool:
