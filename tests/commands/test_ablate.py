@@ -20,7 +20,9 @@ def test_every_piece_is_a_switch_of_its_method_that_is_on() -> None:
     for method, pieces in PIECES.items():
         settings = METHODS[method].settings_type()
         switches = {name for name, value in vars(settings).items() if value is True}
-        assert set(pieces) == switches
+        left_out = [name for settings in pieces.values() for name in settings]
+        assert set(left_out) == switches | {"mirror"}
+        assert not any(value for settings in pieces.values() for value in settings.values())
 
 
 def test_a_row_leaves_out_one_piece_and_nothing_else() -> None:
@@ -58,10 +60,10 @@ def test_the_table_is_run_once_and_then_only_printed(
     assert main(words) == 0
     told = capsys.readouterr().out
     errors = {str(r.settings): r.error for r in Results(tmp_path / "out").read()}
-    assert len(Results(tmp_path / "out").read()) == 9
+    assert len(Results(tmp_path / "out").read()) == 10
     assert "error in percent: continual" in told
     line = next(line for line in told.splitlines() if line.startswith("one memory"))
     assert line.split()[-1] == f"{errors[str({'several_memories': False})]:.2f}"
     assert main(words) == 0
     assert line in capsys.readouterr().out
-    assert len(Results(tmp_path / "out").read()) == 9
+    assert len(Results(tmp_path / "out").read()) == 10

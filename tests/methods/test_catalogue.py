@@ -104,7 +104,7 @@ def test_arguments_and_outputs_pass_through(form: str, method: str) -> None:
     if method == "lame":
         return
     still: dict[str, Any] = {"optimizer": SGD(lr=0.0)} if method == "adacontrast" else {}
-    batch, shift = images(4), torch.full((4, 5), 3.0)
+    batch, shift = images(6), torch.full((6, 5), 3.0)
     logits = adapt(convolutional(), method, **still)(batch)
     found = adapt(Passes(form), method, **still)(batch, shift=shift, scale=2.0)
     expected = logits * 2 + 3
@@ -131,8 +131,8 @@ def test_the_batch_may_be_a_keyword_a_list_or_a_mapping() -> None:
                 batch = torch.stack(batch)
             return self.body(batch)  # type: ignore[no-any-return]
 
-    expected = adapt(convolutional())(images(4))
-    batch = images(4)
+    expected = adapt(convolutional())(images(6))
+    batch = images(6)
     assert torch.equal(adapt(Lists())(batch=batch), expected)
     assert torch.equal(adapt(Lists())(list(batch)), expected)
     assert torch.equal(adapt(Lists())({"image": batch}), expected)

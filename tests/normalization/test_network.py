@@ -299,7 +299,7 @@ def test_a_single_value_a_channel_names_the_layer() -> None:
         network = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 2)
         )
-    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic"):
+    for method in ("tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema"):
         adapted = adapt(network, method)
         before = snapshot(adapted)
         with pytest.raises(

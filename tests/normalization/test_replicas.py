@@ -129,7 +129,19 @@ def test_one_value_a_channel_on_each_rank_is_enough(method: str, tmp_path: Path)
     torch.testing.assert_close(found.flatten(0, 1), adapt(of_vectors(), method)(pair))
 
 
-@pytest.mark.parametrize("method", ["tbn", "tema", "realistic"])
+def test_realistic_takes_one_value_a_channel_in_all(tmp_path: Path) -> None:
+    """As one process does, for which it has a distance from the source's mean."""
+    expected = adapt(of_vectors())(torch.ones(1, 3))
+
+    def work(rank: int) -> Any:
+        return adapt(of_vectors(), sync="torch.distributed")(torch.ones(rank, 3)).tolist()
+
+    none, found = in_ranks(2, work, tmp_path / "group")
+    assert none == []
+    torch.testing.assert_close(torch.tensor(found), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["tbn", "tema"])
 def test_one_value_a_channel_in_all_is_refused_on_all(method: str, tmp_path: Path) -> None:
     """As one process refuses it."""
     with pytest.raises(InputError, match="no variance"):
@@ -280,7 +292,8 @@ def test_a_rank_with_faulty_samples_comes_with_the_rest(method: str, tmp_path: P
     (first, none), (second, four) = in_ranks(2, work, tmp_path / "group")
     assert (none, four) == (0, 4)
     assert first[1] == second[1]
-    alone = adapt(convolutional(), method)
+    once: dict[str, Any] = {"mirror": 0} if method == "realistic" else {}  # as several processes
+    alone = adapt(convolutional(), method, **once)
     alone(torch.cat([images(3, seed=0), images(3, seed=1)[[0, 2]]]))
     expected = alone(images(3, seed=0))
     torch.testing.assert_close(torch.tensor(first[0]), expected, atol=1e-5, rtol=0)

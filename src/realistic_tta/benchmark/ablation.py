@@ -13,14 +13,15 @@ from realistic_tta.results import Record
 
 from .experiment import Experiment, grid
 
-PIECES: dict[str, dict[str, str]] = {  # of a method: its switches, and how a row is called
+PIECES: dict[str, dict[str, dict[str, Any]]] = {  # of a method: what a row leaves out, and how
     "realistic": {
-        "total_variance": "no total variance",
-        "warm_start": "no warm start",
-        "several_memories": "one memory",
-        "lean_on_source": "no source",
-        "label_runs": "no label runs",
-        "changes": "no changes",
+        "no total variance": {"total_variance": False},
+        "no warm start": {"warm_start": False},
+        "one memory": {"several_memories": False},
+        "no source": {"lean_on_source": False},
+        "no label runs": {"label_runs": False},
+        "no changes": {"changes": False},
+        "no mirror": {"mirror": 0},
     }
 }
 BESIDE = ("source", "rectified_tema")  # rows to compare with
@@ -42,8 +43,7 @@ def rows_of(method: str) -> dict[str, tuple[str, dict[str, Any]]]:
     ('realistic', {'several_memories': False})
     """
     rows: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in (*BESIDE, method)}
-    pieces = PIECES[method].items()
-    return rows | {name: (method, {piece: False}) for piece, name in pieces}
+    return rows | {name: (method, left_out) for name, left_out in PIECES[method].items()}
 
 
 def ablation(method: str, axes: Mapping[str, Any]) -> dict[Cell, list[Experiment]]:

@@ -16,10 +16,10 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
         raise SettingError(f"{name} is {value!r}; expected a number {span}")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Raises unless the setting is a whole number of 1 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SettingError(f"{name} is {value!r}; expected a whole number of 1 or more")
+def check_count(name: str, value: Any, low: int = 1) -> None:
+    """Raises unless the setting is a whole number of 1, or whatever is lowest, or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise SettingError(f"{name} is {value!r}; expected a whole number of {low} or more")
 
 
 def check_seed(value: Any) -> None:

@@ -39,6 +39,7 @@ class DomainsSettings(RealisticSettings):
 
     domains: int = 12
     changes: bool = False  # kinds that take turns are kept apart, not forgotten
+    mirror: int = 0  # a layer has statistics for each image, and none for mirror images
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,6 +48,7 @@ class DomainsSettings(RealisticSettings):
         refused = [
             f"{name}={value}" for name, value in without.items() if getattr(self, name) is value
         ]
+        refused += [f"mirror={self.mirror}"] if self.mirror else []
         if refused:
             what = refused[0]
             raise SettingError(f'domains cannot be had with {what}; method="realistic" takes it')

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
 from realistic_tta.normalization.remembered_statistics import (
     RememberedStatistics,
     trust_in_images,
@@ -22,12 +21,12 @@ from realistic_tta.statistics.label_order import LabelOrder, read, read_in_graph
 from realistic_tta.statistics.leaning import Number
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod
-from .outputs import find_logits, map_tensors, widen
+from .mirror_memory import MirrorMemory
+from .outputs import map_tensors, widen
 from .realistic_settings import RealisticSettings
 
 
-class LabelMemory(BatchNormMethod):
+class LabelMemory(MirrorMemory):
     """Whether labels come in runs, and how long these are.
 
     Buffers order_...: as `LabelOrder` has them.
@@ -62,14 +61,6 @@ class LabelMemory(BatchNormMethod):
     def doubt_of_changes(self) -> Number:
         """How far what looks like a change of domain may be one of class, 0 to 1."""
         return self.order.doubt_of_changes()
-
-    def logits(self, outputs: Any) -> Tensor | None:
-        """Of as many classes as the settings say; None if there are none."""
-        try:
-            logits = find_logits(outputs)
-        except NetworkError:
-            return None
-        return logits if logits.shape[1] == (self.settings.classes or 1) else None
 
     def in_order(
         self, outputs: Any, batch: Batch, rules: Sequence[RememberedStatistics]

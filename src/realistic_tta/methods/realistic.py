@@ -7,7 +7,7 @@ labels come in runs, and where nothing has shifted. docs/beyond.md says why each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,19 @@ from .realistic_settings import RealisticSettings
 SPREAD_START = 0.1  # of a moment, in the source's units, until two images have been seen
 
 
+class Passage(NamedTuple):
+    """What the network answered, and what its layers and the whole of them found."""
+
+    outputs: Any
+    rules: list[RememberedStatistics]
+    course: Course
+
+
 class Realistic(MomentMemory):
     """Statistics from memories of several lengths and the source, in one pass.
 
-    Buffers besides those that every such method has, and those of moment_memory.py and
-    label_memory.py; course_...: what changes of domain are seen by (statistics/changes.py).
+    Buffers besides those that every such method has, and those of moment_memory.py, label_memory.py
+    and mirror_memory.py; course_...: what changes of domain are seen by (statistics/changes.py).
     """
 
     name = "realistic"
@@ -69,19 +77,44 @@ class Realistic(MomentMemory):
 
     def predict(self, batch: Batch) -> Any:
         """Look whether the stream has changed; measure and predict in one pass; remember."""
+        outputs, rules, course = self._pass_in_mirror(batch) or self._pass(batch)
         with quiet(), in_full(self.rate):
-            course = self._course(batch)
+            noted = self._noted(rules, course)
+            outputs, mirror = self.from_both(outputs) if course.twice else (outputs, {})
+            outputs, order = self.in_order(outputs, batch, rules)
+        self.remember(**noted, **mirror, **order)
+        return outputs
+
+    def _pass(self, batch: Batch, *, twice: bool = False) -> Passage:
+        """One pass of the network. twice: mirror images come behind the images."""
+        with quiet(), in_full(self.rate):
+            course = self._course(batch, twice=twice)
             rules = self._rules(self._known(), course)
         if is_cast(self.rate):
             for rule in rules:
                 rule.cast = True
         with quiet():
-            outputs = self.run_with(batch, rules)
-        with quiet(), in_full(self.rate):
-            noted = self._noted(rules, course)
-            outputs, order = self.in_order(outputs, batch, rules)
-        self.remember(**noted, **order)
-        return outputs
+            return Passage(self.run_with(batch, rules), rules, course)
+
+    def _pass_in_mirror(self, batch: Batch) -> Passage | None:
+        """The same with mirror images, if that can be; what is wrong with the batch comes up later.
+
+        A network that was made for one size of batch is not to be asked again.
+        """
+        both = self.with_mirror(batch)
+        if both is None:
+            return None
+        try:
+            passed = self._pass(both, twice=True)
+        except Exception:
+            if torch.compiler.is_compiling():  # it is the compiler's
+                raise
+        else:
+            if self.fits(passed.outputs, batch):
+                return passed
+        alone = self._pass(batch)
+        self.takes_mirror = False
+        return alone
 
     def reset(self) -> None:
         """Forgets everything seen, in every memory."""
@@ -101,6 +134,7 @@ class Realistic(MomentMemory):
             "weight": weights.total.repeat(layers, 1),
             "squares": weights.squares.repeat(layers, 1),
             "spread_weight": empty.new_zeros(layers),
+            **self.mirror_at_first(),
             **self.order_at_first(),
             **self._course_at_first(),
         }
@@ -111,7 +145,7 @@ class Realistic(MomentMemory):
         changes = Changes.none(features_of(self.sizes[0]), self.source_mean)
         return {f"course_{name}": value for name, value in changes._asdict().items()}
 
-    def _course(self, batch: Batch) -> Course:
+    def _course(self, batch: Batch, *, twice: bool) -> Course:
         """What the pass tells of the stream, and what that makes of the memories."""
         known = None
         if self.settings.changes:
@@ -124,6 +158,7 @@ class Realistic(MomentMemory):
             doubt=self.doubt_of_changes(),
             batch=batch.size,
             decay=self.settings.decay,
+            twice=twice,
         )
 
     def _weigh(self, seen: Seen, size: int) -> Weighed:

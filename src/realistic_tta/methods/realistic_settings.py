@@ -27,6 +27,8 @@ class RealisticSettings:
     changes: what came before a change of domain counts for as much as it is probable that nothing
     has changed; seen in the first layer.
     label_runs: where labels come in runs, an image is answered by those before and after it, too.
+    mirror: batches of up to so many images are looked at in the mirror, too, as far as the network
+    gives the same answers there (statistics/likeness.py); 0 for none.
     One that has to be asked for:
     robust: an image far outside what the network was trained on counts for next to nothing
     (statistics/trust.py).
@@ -43,6 +45,7 @@ class RealisticSettings:
     lean_on_source: bool = True
     changes: bool = True
     label_runs: bool = True
+    mirror: int = 4  # more images take twice the time where a single one takes half as much again
     robust: bool = False
 
     def __post_init__(self) -> None:
@@ -52,6 +55,7 @@ class RealisticSettings:
         check_number("noise", self.noise, low=0)
         check_number("tolerance", self.tolerance, low=0)
         check_number("source_share", self.source_share, low=0, high=1)
+        check_count("mirror", self.mirror, low=0)
         check_switch("robust", self.robust)
         if self.robust and not self.total_variance:
             raise SettingError("robust=True needs total_variance=True: trust is had in moments")

@@ -55,7 +55,7 @@ class AdaptiveBatchNorm(nn.Module):
         if rule is None:
             return _run(layer, inputs)
         if rule.measures:
-            self._check(inputs)
+            self._check(inputs, rule.least_values)
         if isinstance(rule, TrainingStatistics) and isinstance(layer, _BatchNorm):
             return _train(layer, inputs, rule)
         statistics = rule.statistics(inputs)
@@ -80,7 +80,7 @@ class AdaptiveBatchNorm(nn.Module):
         dtype = torch.promote_types(mean.dtype, torch.float32)
         return ChannelStatistics(mean.to(dtype), variance.to(dtype))
 
-    def _check(self, inputs: Tensor) -> None:
+    def _check(self, inputs: Tensor, least_values: int) -> None:
         """Raises unless the inputs fit the layer and hold enough values for a variance."""
         expected = self.dimensions
         if inputs.ndim < 2 or (expected and inputs.ndim not in expected):
@@ -92,7 +92,7 @@ class AdaptiveBatchNorm(nn.Module):
             raise InputError(
                 f"{self._came(inputs)}; expected {self.channels} channels, in second place"
             )
-        if self.alone and values_per_channel(inputs) < 2:
+        if self.alone and values_per_channel(inputs) < least_values:
             raise InputError(
                 f"{self._came(inputs)}: a single value a channel has no variance. "
                 'Give 2 or more images at once, larger images, or use method="source"'

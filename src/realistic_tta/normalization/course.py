@@ -76,7 +76,8 @@ class Course:
 
     known: of the stream so far; None not to look. weigh: every layer's shares, from what was seen.
     nothing: to be seen where nobody looks. doubt: that there are any changes, 0 to 1. batch: how
-    many images came. decay: of what is known of content, with each image.
+    many images came. decay: of what is known of content, with each image. twice: whether mirror
+    images come behind them, to be normalised alike and not to be counted.
     """
 
     def __init__(
@@ -88,9 +89,10 @@ class Course:
         doubt: Number,
         batch: int,
         decay: float,
+        twice: bool = False,
     ) -> None:
         self.known, self.weigh, self.seen = known, weigh, nothing
-        self.doubt, self.batch, self.decay = doubt, batch, decay
+        self.doubt, self.batch, self.decay, self.twice = doubt, batch, decay, twice
         self.after: Changes | None = None
         self._weighed: Weighed | None = None
 

@@ -78,8 +78,15 @@ class RememberedStatistics(SharedRule):
         self.source_weight: Number = 1.0
         self.target: ChannelStatistics | None = None
 
+    @property
+    def least_values(self) -> int:
+        """One: it has a distance from the source's mean."""
+        return 1
+
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The estimate, with all inputs of this pass."""
+        if self.course.twice:
+            inputs = inputs[: len(inputs) // 2]
         if not self.cast:
             return self.estimate(inputs)
         with in_full(inputs):
@@ -157,7 +164,9 @@ class RememberedStatistics(SharedRule):
         moments = self.moments(inputs) if len(inputs) else like.new_empty(0, like.shape[1])
         positions = inputs.shape[2:].numel()
         self.uses.append((moments, positions))
-        use, values = replicas.measure(as_tensor(moments), correction=0, each=positions)
+        use, values = replicas.measure(
+            as_tensor(moments), correction=0, each=positions, least=self.least_values
+        )
         self.of_all = pool(self.of_all, self.count, use, values) if self.count else use
         self.count += values
         mean, variance = self.of_all
@@ -185,6 +194,11 @@ class BatchVariances(RememberedStatistics):
 
     For comparison: it leaves out how far the means of batches lie apart.
     """
+
+    @property
+    def least_values(self) -> int:
+        """Two, and as many of the mirror images, which do not count."""
+        return 4 if self.course.twice else 2
 
     def batch_mean(self, moments: Array) -> Array:
         """The batch's mean, and its variance about it."""

@@ -24,6 +24,7 @@ class EachBatch(ABC):
     """
 
     measures = True
+    least_values = 2
     correction = 1
 
     def __init__(self, batches: Batches) -> None:

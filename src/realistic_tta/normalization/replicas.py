@@ -63,11 +63,12 @@ class Replicas:
         self._gather(step)
 
     def measure(
-        self, inputs: Tensor, correction: int, each: int = 1
+        self, inputs: Tensor, correction: int, each: int = 1, least: int = 2
     ) -> tuple[ChannelStatistics, int]:
         """Statistics of all ranks' inputs together, and how many values a channel they are.
 
         each: how many every one of the inputs counts for, where they are averages themselves.
+        least: how many values it takes.
         """
         count, channels = each * values_per_channel(inputs), inputs.shape[1]
         if count:
@@ -77,7 +78,7 @@ class Replicas:
         own = torch.cat([mean.new_tensor([count]), mean, variance * count])
         counts, means, squares = self._gather(own).split([1, channels, channels], dim=1)
         total = int(counts.sum())
-        if total < 2:
+        if total < least:
             raise InputError(
                 f"the ranks have {total} value a channel together, which has no variance. "
                 "Give 2 or more images, or larger ones"

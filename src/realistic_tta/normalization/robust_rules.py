@@ -21,6 +21,7 @@ class RobustBatchStatistics:
     """
 
     measures = True
+    least_values = 2
 
     def __init__(self, source: ChannelStatistics) -> None:
         self.source = source
@@ -68,6 +69,7 @@ class MixedWithSource:
     """What another rule says, mixed with the source's statistics (Eq. 6 and 7)."""
 
     measures = True
+    least_values = 2
 
     def __init__(
         self, rule: StatisticsRule, source: ChannelStatistics, source_weight: Tensor

@@ -37,7 +37,12 @@ class StatisticsRule(Protocol):
 
     @property
     def measures(self) -> bool:
-        """Whether the rule needs a variance, and so at least two values a channel."""
+        """Whether the rule looks at the inputs, which therefore have to fit the layer."""
+        ...
+
+    @property
+    def least_values(self) -> int:
+        """How many values a channel it takes: a variance needs two."""
         ...
 
     @property
@@ -54,6 +59,7 @@ class FixedStatistics:
     """Whatever was given, for any input: pass 2 of Algorithm 1."""
 
     measures = False
+    least_values = 0
 
     def __init__(self, fixed: ChannelStatistics) -> None:
         self.fixed = fixed
@@ -70,6 +76,11 @@ class SharedRule:
     measures = True
     replicas: Replicas | None = None  # the other processes
     count = 0  # values a channel, of all uses so far
+
+    @property
+    def least_values(self) -> int:
+        """Two: a single one has no variance."""
+        return 2
 
     def take(self, inputs: Tensor, correction: int) -> tuple[ChannelStatistics, int]:
         """Statistics of one use of the layer, and over how many values a channel."""
@@ -134,6 +145,7 @@ class TrainingStatistics:
     """
 
     measures = True
+    least_values = 2
 
     def __init__(self) -> None:
         self.told: list[Told] = []
