@@ -3,14 +3,16 @@
 python tools/beyond_pictures.py docs/images [NAME ...]
 
 Writes beyond_total_variance.png, beyond_warm_start.png, beyond_memories.png, beyond_source.png,
-beyond_changes.png, beyond_labels.png and, for domains,
-beyond_domains.png, as docs/beyond.md shows them. All but source, changes and labels look
-at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those three are
-answers on the corruptions that settings were chosen on.
+beyond_changes.png, beyond_labels.png, beyond_mirror.png and, for domains,
+beyond_domains.png, as docs/beyond.md shows them. All but source, changes, labels and mirror look
+at the first BatchNorm layer, whose inputs are the same whatever the layers do. Those four are
+answers on the corruptions that settings were chosen on; mirror also on the digits of
+examples/digits.py.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import sys
 from pathlib import Path
@@ -38,6 +40,7 @@ OURS, THEIRS = STYLES["realistic"]["color"], STYLES["rectified_tema"]["color"]
 # The last memory, and all that came by.
 ALONE: dict[str, Any] = {"noise": 0.0, "tolerance": 0.0, "source_share": 0.0, "changes": False}
 OFF = "log of the ratio, mean channel"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 
@@ -232,6 +235,50 @@ def labels() -> Figure:
 
 
 @in_style
+def mirror() -> Figure:
+    """How alike the answers to images and to their mirror images are."""
+    photographs = torch.cat([shifted(name, 100)[0] for name in VALIDATION])
+    spec = importlib.util.spec_from_file_location("digits", EXAMPLES / "digits.py")
+    assert spec is not None
+    assert spec.loader is not None
+    digits: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(digits)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        images, names = digits.load()
+        network = digits.build()
+        digits.train(network, images[:900], names[:900], epochs=15)
+    many = torch.cat([change(images[900:1000]) for change in digits.shifts().values()])
+    figure, axes = panel(
+        "Single images and their mirror images", "likeness of both answers", "share of images (%)"
+    )
+    for label, alike, colour in (
+        ("photographs, four corruptions", likeness(adapted(), photographs), OURS),
+        ("digits, five corruptions", likeness(realistic_tta.adapt(network), many), THEIRS),
+    ):
+        weights = torch.full_like(alike, 100 / len(alike))
+        named = f"{label}: {alike.mean().item():.2f} on average"
+        axes.hist(
+            alike, bins=20, range=(0, 1), weights=weights, alpha=0.6, color=colour, label=named
+        )
+    axes.set_ylim(top=80)
+    axes.legend(loc="upper center")
+    return figure
+
+
+def likeness(network: Any, images: Tensor) -> Tensor:
+    """Of each image; forgotten every 25, so that the mirror is not found useless."""
+    found = []
+    for few in images.split(25):
+        network.reset()
+        for one in few.split(1):
+            before = network.settings.decay * network.mirror_sums.sum()
+            network(one)
+            found.append((network.mirror_sums.sum() - before).item())
+    return torch.tensor(found).clamp(0, 1)
+
+
+@in_style
 def domains() -> Figure:
     """Where signatures lie, in the two directions in which the kinds' means differ most."""
     told = [first_signatures(shifted(name, 200)[0]) for name in VALIDATION]
@@ -277,6 +324,7 @@ PICTURES = {
     "source": source,
     "changes": changes,
     "labels": labels,
+    "mirror": mirror,
     "domains": domains,
 }
 

@@ -34,15 +34,18 @@ def assert_equal_states(one: AdaptedNetwork, other: AdaptedNetwork) -> None:
         torch.testing.assert_close(value, others[name], rtol=1e-5, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_one_graph_without_breaks_and_the_same_for_every_batch(name: str) -> None:
-    """fullgraph raises at a break, error_on_recompile at a second graph."""
+@pytest.mark.parametrize(("name", "size"), [*((name, 6) for name in COMPILED), ("realistic", 2)])
+def test_one_graph_without_breaks_and_the_same_for_every_batch(name: str, size: int) -> None:
+    """fullgraph raises at a break, error_on_recompile at a second graph.
+
+    Two images are looked at in the mirror by realistic.
+    """
     torch._dynamo.reset()
     eager = realistic_tta.adapt(convolutional(), name)
     adapted = realistic_tta.adapt(convolutional(), name)
     compiled = torch.compile(adapted, backend="aot_eager", fullgraph=True)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        for batch in batches(4):
+        for batch in batches(4, size):
             torch.testing.assert_close(compiled(batch), eager(batch), rtol=1e-5, atol=1e-6)
     assert_equal_states(adapted, eager)
 

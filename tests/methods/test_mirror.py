@@ -255,6 +255,41 @@ def test_what_is_known_of_the_mirror_is_forgotten_saved_and_copied() -> None:
     assert same(fresh, snapshot(adapted))
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_an_answer_that_overflows_is_not_remembered(broken: float) -> None:
+    """Neither an image's nor its mirror image's: one would make all that follow NaN."""
+
+    class Overflows(nn.Module):
+        row = -1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = convolutional()
+
+        def forward(self, shown: Tensor) -> Tensor:
+            logits: Tensor = self.inner(shown)
+            logits[self.row] = logits[self.row] + broken * (self.row >= 0)
+            return logits
+
+    with on_cpu():
+        adapted = realistic(Overflows().eval(), classes=5, label_runs=False)
+    alone = realistic(convolutional(), label_runs=False, mirror=0)
+    for seed in range(12):
+        adapted(images(2, seed)), alone(images(2, seed))
+    known = adapted.mirror_sums.clone()
+    network: Any = adapted.network
+    for row in (2, 0):  # a mirror image's, then an image's own
+        network.row = row
+        found, own = adapted(images(2, row)), alone(images(2, row))
+        assert torch.isfinite(found[1]).all()
+        if row == 2:
+            torch.testing.assert_close(found[0], own[0])
+    network.row = -1
+    assert torch.isfinite(adapted.mirror_sums).all()
+    assert not adapted.mirror_sums.equal(known)
+    assert torch.isfinite(adapted(images(2))).all()
+
+
 @pytest.mark.parametrize("mirror", [-1, 1.5, True])
 def test_settings_that_cannot_be_are_refused(mirror: Any) -> None:
     with pytest.raises(SettingError, match=r"mirror is .*; expected a whole number of 0"):

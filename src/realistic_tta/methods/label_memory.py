@@ -74,6 +74,7 @@ class LabelMemory(MirrorMemory):
         if logits is None:
             return outputs, {}
         own = widen(logits).softmax(dim=1)
+        own = torch.nan_to_num(own, nan=1 / own.shape[1])  # an answer that overflowed tells nothing
         trust = trust_in_images(rules, len(own))
         if trust is not None:
             own = torch.lerp(torch.full_like(own, 1 / own.shape[1]), own, trust.to(own.dtype))

@@ -7,7 +7,6 @@ The maths is in statistics/likeness.py.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.statistics.arrays import as_tensor, at_hand
+from realistic_tta.statistics.arrays import Array, as_tensor, at_hand
 from realistic_tta.statistics.likeness import Likeness, compare, share_of_mirror
 
 from .batch import Batch
@@ -54,14 +53,15 @@ class MirrorMemory(BatchNormMethod):
         """
         if batch.size > self.settings.mirror or not self.takes_mirror or self.replicas is not None:
             return None
-        given = batch.args, dict(batch.kwargs)
+        given = [*batch.args, *batch.kwargs.values()]
         shapes = [tensor.shape for tensor in tensors_in(given)]
         if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][0] != batch.size:
             return None
         if self._knows_better():
             return None
-        args, kwargs = map_tensors(lambda images: torch.cat((images, images.flip(3))), given)
-        return dataclasses.replace(batch, args=args, kwargs=kwargs)
+        args = tuple(map_tensors(_both, each) for each in batch.args)
+        kwargs = {name: map_tensors(_both, each) for name, each in batch.kwargs.items()}
+        return Batch(args, kwargs, batch.size)
 
     def logits(self, outputs: Any) -> Tensor | None:
         """Of as many classes as the settings say; None if there are none."""
@@ -76,23 +76,35 @@ class MirrorMemory(BatchNormMethod):
         return _has_rows(outputs, 2 * batch.size) and self.logits(outputs) is not None
 
     def from_both(self, outputs: Any) -> tuple[Any, dict[str, Tensor]]:
-        """The answers with those of the mirror in them, and what is known of it with this batch."""
+        """The answers with those of the mirror in them, and what is known of it with this batch.
+
+        Where either has overflowed, the image is left as it is, and tells nothing of the mirror.
+        """
         both = find_logits(outputs)
         logits, mirrored = widen(both).chunk(2)
-        dtype = self.source_mean.dtype
-        own, other = (at_hand(each.softmax(dim=1).to(dtype)) for each in (logits, mirrored))
+        fine = torch.isfinite(logits + mirrored).all(dim=1, keepdim=True)
+        own, other = (self._probabilities(each, fine) for each in (logits, mirrored))
         likeness = compare(self.likeness, own, other, self.settings.decay)
         share = as_tensor(share_of_mirror(likeness, own)).to(logits.dtype)
-        answers = torch.lerp(logits, mirrored, share).to(both.dtype)
+        answers = torch.where(fine, torch.lerp(logits, mirrored, share), logits).to(both.dtype)
         images = len(answers)
         found = map_tensors(lambda each: answers if each is both else each[:images], outputs)
         return found, _named(likeness)
+
+    def _probabilities(self, logits: Tensor, fine: Tensor) -> Array:
+        """Of each image that is fine, and 0 of others, (image, class)."""
+        return at_hand(torch.where(fine, logits.softmax(dim=1), 0).to(self.source_mean.dtype))
 
     def _knows_better(self) -> bool:
         """Whether the mirror is of no use, and it is not time yet to look again."""
         if torch.compiler.is_compiling() or self.step.device.type != "cpu":
             return False  # to ask would be to wait for the device
         return int(self.step) % _SELDOM > 0 and self.likeness.is_hopeless()
+
+
+def _both(images: Tensor) -> Tensor:
+    """Images, and their mirror images behind them."""
+    return torch.cat((images, images.flip(3)))
 
 
 def _has_rows(outputs: Any, rows: int) -> bool:
