@@ -40,6 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "source_batch_size": 256,
         "start": "source",
     },
+    "realistic": {"method": "realistic", "source_batch_size": 256},
 }
 BATCH_SIZES = (64, 16, 1)
 
