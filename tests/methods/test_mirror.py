@@ -30,11 +30,11 @@ def realistic(network: nn.Module, **settings: Any) -> Realistic:
 
 @cache
 def photographs() -> tuple[Tensor, Tensor]:
-    """Real ones, noisy: (200, 3, 32, 32), and their labels."""
+    """Real ones, noisy: (120, 3, 32, 32), and their labels."""
     sample = load_sample()
-    noisy = corrupt(sample.images[:200], "gaussian_noise", 5, np.random.default_rng(0))
+    noisy = corrupt(sample.images[:120], "gaussian_noise", 5, np.random.default_rng(0))
     pixels = torch.from_numpy(noisy).permute(0, 3, 1, 2).float() / 255
-    return pixels, torch.from_numpy(sample.labels[:200])
+    return pixels, torch.from_numpy(sample.labels[:120])
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def sizes_seen(adapted: Realistic) -> Iterator[list[int]]:
 
 def test_an_answer_is_the_images_own_and_its_mirror_images_by_their_likeness() -> None:
     """By another route: the mirror image through a frozen copy, that has the same statistics."""
-    network, shown = load_network("cifar10"), photographs()[0][:40]
+    network, shown = load_network("cifar10"), photographs()[0][:24]
     adapted = realistic(network, label_runs=False)
     alone = realistic(network, label_runs=False, mirror=0)
     known = Likeness.none(10, torch.zeros(1))
