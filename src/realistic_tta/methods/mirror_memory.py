@@ -1,7 +1,7 @@
 """A second look at small batches, in the mirror, and what is remembered of what it is worth.
 
-The part of methods/realistic.py that makes up for what a small batch does not know: a single image
-and its mirror image in one pass take little longer than the image alone, and are answered better.
+The part of methods/realistic.py that makes up for what a small batch does not know: images that go
+through the network together with their mirror images are answered better, for up to twice the time.
 The maths is in statistics/likeness.py.
 """
 
