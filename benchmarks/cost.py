@@ -3,6 +3,7 @@
     make bench                      both networks, all methods, batch sizes 200, 16, 1
     python benchmarks/cost.py --network resnet50 --side 224 --batch-sizes 16,1
     python benchmarks/cost.py --network resnet20 --methods realistic/compile=True --batch-sizes 16,1
+    python benchmarks/cost.py --network resnet20 --methods tbn,realistic --channels-last
 
 One torch thread. Every timing stands beside a plain forward taken just before it; the figure is the
 median of those ratios, behind it the spread (half the distance between the quartiles). Weights are
@@ -19,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +123,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", default="200,16,1")
     parser.add_argument("--seconds", type=float, default=3.0, help="time for each figure")
     parser.add_argument("--side", type=int, help="pixels; 32 for resnet20, 64 for resnet50")
+    parser.add_argument("--channels-last", action="store_true", help="of network and images")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
 
@@ -134,7 +137,9 @@ def main() -> None:
             continue
         side = arguments.side or side  # noqa: PLW2901
         torch.manual_seed(0)
-        plain = build().eval()
+        layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
+        plain: Any = build().eval()
+        plain = plain.to(memory_format=layout)
         layers = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
         print(f"\n{network_name}, {layers} BatchNorm layers, {side} px: time / plain eval forward")
         print(
@@ -145,7 +150,7 @@ def main() -> None:
                 continue
             cells = []
             for size in sizes:
-                images = torch.rand(size, 3, side, side)
+                images = torch.rand(size, 3, side, side).contiguous(memory_format=layout)
                 adapted = realistic_tta.adapt(plain, **VARIANTS[variant])  # type: ignore[arg-type]
                 middle, spread = ratio(plain, adapted, images, arguments.seconds)
                 cells.append(f"{middle:>9.2f} ±{spread:4.2f} ")

@@ -6,13 +6,15 @@ python tools/beyond_grid.py run GRID.jsonl --seeds 1,2,3
 python tools/beyond_grid.py run GRID.jsonl --data cifar100-c --batch-sizes 200,16,1
 python tools/beyond_grid.py run GRID.jsonl --times 10
 python tools/beyond_grid.py run GRID.jsonl --methods realistic,domains --settings mixed
+python tools/beyond_grid.py run GRID.jsonl --settings "continual, 50 images" --draw --seeds 1,2,3
 python tools/beyond_grid.py show GRID.jsonl
 
 Besides the settings of `rtta bench`: short streams, streams that tell of every change, clean
 images, and batches of changing size (1 to 64 images at random, once for all batch sizes). What is
 in the file is not run again.
 cifar100-c must be on disk (`rtta corrupt`), and cifar100 for its clean images (`--clean FOLDER`);
-those of CIFAR-10 are the package's photographs.
+those of CIFAR-10 are the package's photographs. Of these every seed has the same, the first; with
+--draw each draws its own among all, as it does from a data set on disk.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import argparse
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from tempfile import gettempdir
 from typing import Any, NamedTuple
 
@@ -36,6 +39,7 @@ from realistic_tta.datasets.images import Images
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.networks.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
+from realistic_tta.streams.stream import Stream
 
 METHODS = ("source", "rectified_tema", "realistic", "domains")
 SHOWN = ("realistic", "rectified_tema", "domains")  # the first must be there
@@ -74,13 +78,15 @@ def batches(record: dict[str, Any], folder: Path, clean: Path | None) -> Batches
     setting, size, seed = SETTINGS[record["setting"]], record["size"], record["seed"]
     images = setting.images * record["times"]
     if setting.plan is None:
-        whole = load_sample() if clean is None else load_cifar("cifar100", "test", clean)
-        yield from _clean(whole, images * 15, size, seed)
+        photos = load_sample() if clean is None else load_cifar("cifar100", "test", clean)
+        yield from _clean(photos, images * 15, size, seed)
         return
     plan = StreamPlan(images=images, seed=seed, **setting.plan)
     name = IN_PACKAGE.get(record["data"], record["data"])
-    prepare(name, plan, folder, workers=1)
-    stream = open_stream(name, plan, folder)
+    among = replace(plan, images=None) if record["drawn"] else plan
+    prepare(name, among, folder, workers=1)
+    whole = open_stream(name, among, folder)
+    stream = Stream(plan, whole.parts, whole.contents)
     if not setting.changing:
         yield from ((batch.images, batch.labels) for batch in stream.batches(size))
         return
@@ -139,24 +145,32 @@ def wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if method == "source" and size != sizes[0]:
                     continue
                 record = {"data": arguments.data, "setting": name, "size": size, "seed": seed}
-                yield record | {"method": method, "times": arguments.times}
+                more = {"times": arguments.times, "drawn": arguments.draw}
+                yield record | {"method": method} | more
 
 
 def cell_of(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[key] for key in ("data", "setting", "size", "seed", "method", "times"))
+    return tuple(record[key] for key in _CELL)
+
+
+_CELL = ("data", "setting", "size", "seed", "method", "times", "drawn")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [{"drawn": False} | json.loads(line) for line in lines]
 
 
 def show(records: list[dict[str, Any]]) -> None:
     """A Markdown table a data set: realistic / rectified_tema / domains, means over seeds."""
-    for data, times in dict.fromkeys((record["data"], record["times"]) for record in records):
-        mine = [each for each in records if (each["data"], each["times"]) == (data, times)]
+    keys = ("data", "times", "drawn")
+    for key in dict.fromkeys(tuple(record[key] for key in keys) for record in records):
+        mine = [each for each in records if tuple(each[name] for name in keys) == key]
         seeds = len({record["seed"] for record in mine})
+        data, times, drawn = key
         longer = f", {times} times the images" if times > 1 else ""
-        print(f"\n{data}, {seeds} seed{'s' if seeds > 1 else ''}{longer}\n")
+        drawn = ", each with photographs of its own" if drawn else ""
+        print(f"\n{data}, {seeds} seed{'s' if seeds > 1 else ''}{longer}{drawn}\n")
         print("| | source | " + " | ".join(map(str, SIZES)) + " |")
         print("|---|---:|" + "---:|" * len(SIZES))
         for setting in SETTINGS:
@@ -164,6 +178,27 @@ def show(records: list[dict[str, Any]]) -> None:
                 cells = [_cell(mine, setting, size) for size in SIZES]
                 source = _mean(mine, setting, "source", None)
                 print(f"| {setting} | {source} | " + " | ".join(cells) + " |")
+
+        for setting in SETTINGS:
+            _show_smallest(mine, setting)
+
+
+def _show_smallest(records: list[dict[str, Any]], setting: str) -> None:
+    """What realistic loses by single images, with its standard error over seeds."""
+    errors = {
+        (record["seed"], record["size"]): record["error"]
+        for record in records
+        if (record["setting"], record["method"]) == (setting, SHOWN[0])
+    }
+    lost = [
+        errors[seed, 1] - errors[seed, 200]
+        for seed, size in errors
+        if size == 1
+        if (seed, 200) in errors
+    ]
+    if len(lost) > 2:
+        spread = stdev(lost) / len(lost) ** 0.5
+        print(f"\n{setting}: batch size 1 above 200 by {fmean(lost):.2f} ± {spread:.2f}")
 
 
 def _cell(records: list[dict[str, Any]], setting: str, size: int) -> str:
@@ -191,6 +226,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", choices=["cifar10-c", "cifar100-c"], default="cifar10-c")
     parser.add_argument("--times", type=int, default=1, help="the images of each setting")
+    parser.add_argument("--draw", action="store_true", help="photographs anew with every seed")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=[*METHODS[:3]])
     parser.add_argument("--seeds", type=_numbers, default=[1])
     parser.add_argument("--batch-sizes", type=_numbers, default=[*SIZES])

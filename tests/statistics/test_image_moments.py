@@ -37,6 +37,20 @@ def test_averaged_moments_give_the_pooled_variance_of_the_images() -> None:
     torch.testing.assert_close(found.variance, expected.variance, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_moments_are_those_of_a_loop_whatever_the_layout(layout: torch.memory_format) -> None:
+    inputs, own = some_images(5).contiguous(memory_format=layout), units(0.5, -1.0, 2.0)
+    found = as_tensor(image_moments(inputs, own)).view(5, 2, 3)
+    for image, moments in zip(inputs, found, strict=True):
+        for channel, mean in enumerate((0.5, -1.0, 2.0)):
+            apart = [value - mean for value in image[channel].flatten().tolist()]
+            first = sum(apart) / len(apart) / 2**0.5
+            second = (sum(each**2 for each in apart) / len(apart) - 2) / (2 * 2**0.5)
+            torch.testing.assert_close(
+                moments[:, channel], torch.tensor((first, second)), rtol=1e-4, atol=1e-4
+            )
+
+
 def test_the_mean_of_image_variances_leaves_out_what_images_differ_by() -> None:
     inputs, own = some_images(50), units(0.0, 0.0, 0.0)
     inside = inputs.var(dim=(2, 3), correction=0).mean(dim=0)

@@ -24,7 +24,7 @@ def is_at_hand(values: Array) -> bool:
     """Whether values can be looked at without waiting for a device; not so in a graph."""
     if not isinstance(values, Tensor):
         return True
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return values.is_cpu and not torch.compiler.is_compiling()
 
 
 def at_hand(values: Tensor) -> Array:

@@ -91,12 +91,23 @@ def image_moments(inputs: Tensor, units: Units) -> Array:
     else:
         inner = tuple(range(2, inputs.ndim))
         total = at_hand(inputs.sum(dim=inner))  # (image, channel)
-        norm = at_hand(torch.linalg.vector_norm(inputs, dim=inner))
-        squares, each = norm * norm, 1 / inputs.shape[2:].numel()
+        squares = _squares(inputs, inner)
+        each = 1 / inputs.shape[2:].numel()
     moments = total[:, None] * (units.slope * each)  # (image, 2, channel)
     moments += units.constant
     moments[:, 1] += squares * (units.square_slope * each)
     return moments.reshape(len(moments), -1)
+
+
+def _squares(inputs: Tensor, inner: tuple[int, ...]) -> Array:
+    """Sum of the squares over the inner axes, (image, channel).
+
+    The norm makes no tensor of all squares, but is slow where channels lie next to each other.
+    """
+    if not inputs.is_contiguous():
+        return at_hand(inputs.square().sum(dim=inner))
+    norm = at_hand(torch.linalg.vector_norm(inputs, dim=inner))
+    return norm * norm
 
 
 def to_statistics(moments: Array, units: Units) -> ChannelStatistics:
