@@ -27,6 +27,7 @@ from realistic_tta.demo.experiment import DATA, Setup
 from realistic_tta.demo.words import breaks, errors_of, headline
 from realistic_tta.results import Record, Results
 
+pytestmark = pytest.mark.xdist_group("demo")  # one process, so one run of it
 IMAGES = 6
 SETUP = Setup(images=IMAGES)
 METHODS, BATCH_SIZES = SETUP.methods, SETUP.batch_sizes
