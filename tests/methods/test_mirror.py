@@ -19,7 +19,8 @@ from realistic_tta.datasets.corruptions.catalogue import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.networks.checkpoints import load_network
-from realistic_tta.statistics.likeness import Likeness, compare, share_of_mirror
+from realistic_tta.statistics.arrays import as_tensor
+from realistic_tta.statistics.likeness import Likeness, compare, second_look
 
 
 def realistic(network: nn.Module, **settings: Any) -> Realistic:
@@ -52,17 +53,17 @@ def test_an_answer_is_the_images_own_and_its_mirror_images_by_their_likeness() -
     adapted = realistic(network, label_runs=False)
     alone = realistic(network, label_runs=False, mirror=0)
     known = Likeness.none(10, torch.zeros(1))
-    shares = []
+    beliefs = []
     for one in shown.split(1):
         found, own = adapted(one), alone(one)
         with torch.no_grad():
             mirrored = alone.freeze()(one.flip(3))
         known = compare(known, own.softmax(1), mirrored.softmax(1), adapted.settings.decay)
-        share = share_of_mirror(known, own.softmax(1))
-        torch.testing.assert_close(found, own + share * (mirrored - own), atol=1e-4, rtol=1e-4)
-        shares.append(share.item())
-    assert shares[0] < 0.1
-    assert shares[-1] > 0.3
+        expected = second_look(known, own, mirrored)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        beliefs.append(known.belief().mean().item())
+    assert beliefs[0] < 0.25
+    assert beliefs[-1] > 0.75
 
 
 def test_statistics_are_those_of_the_images_alone() -> None:
@@ -95,31 +96,37 @@ def test_small_batches_are_seen_twice_and_larger_ones_once() -> None:
     assert seen == [2, 6, 8, 5, 16]
 
 
-def digits() -> tuple[nn.Module, Tensor]:
-    """A network that learnt real digits, which are not the same in the mirror, and some of them."""
+def digits() -> tuple[Tensor, Tensor]:
+    """Real ones, (image, 1, 8, 8), and what they are."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    shown = torch.from_numpy(data.images).float()[:, None] / 16
-    labels = torch.from_numpy(data.target).long()
+    return torch.from_numpy(data.images).float()[:, None] / 16, torch.from_numpy(data.target).long()
+
+
+def learnt(shown: Tensor, labels: Tensor, epochs: int) -> nn.Module:
+    """A network that has learnt these."""
+    classes = int(labels.max()) + 1
     with on_cpu():
         network = nn.Sequential(
             *(nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
             *(nn.Conv2d(16, 32, 3, stride=2, bias=False), nn.BatchNorm2d(32), nn.ReLU()),
-            *(nn.Flatten(), nn.Linear(288, 10)),
+            *(nn.Flatten(), nn.Linear(288, classes)),
         )
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(4):
-        for batch, truth in zip(shown[:1000].split(50), labels[:1000].split(50), strict=True):
+    for _ in range(epochs):
+        for batch, truth in zip(shown.split(50), labels.split(50), strict=True):
             optimizer.zero_grad()
             nn.functional.cross_entropy(network(batch), truth).backward()
             optimizer.step()
-    return network.eval(), shown[1000:]
+    return network.eval()
 
 
 def test_digits_are_answered_as_without_a_mirror_and_it_is_looked_into_less_and_less() -> None:
-    network, shown = digits()
-    shown = shown[:120] * 0.5 + 0.2  # fog
+    """A network of digits as they are: in the mirror they are nothing."""
+    shown, labels = digits()
+    network = learnt(shown[:1000], labels[:1000], epochs=4)
+    shown = shown[1000:1120] * 0.5 + 0.2  # fog
     adapted, alone = realistic(network), realistic(network, mirror=0)
     with sizes_seen(adapted) as seen:
         for place, one in enumerate(shown.split(1)):
@@ -129,6 +136,27 @@ def test_digits_are_answered_as_without_a_mirror_and_it_is_looked_into_less_and_
                 torch.testing.assert_close(found, own, atol=1e-4, rtol=1e-4)
     assert seen[:32] == [2] * 32
     assert seen[40:].count(2) == 5  # with batches 48, 64, 80, 96 and 112
+
+
+def test_two_classes_that_are_each_other_in_the_mirror_lose_nothing_by_those_that_are_not() -> None:
+    """All digits from both sides; one of them is another class from behind."""
+    shown, labels = digits()
+    behind = torch.rand(len(shown), generator=torch.Generator().manual_seed(1)) < 0.5
+    shown = torch.where(behind[:, None, None, None], shown.flip(3), shown)
+    labels = torch.where(behind & (labels == 2), 10, labels)
+    network = learnt(shown[:1000], labels[:1000], epochs=12)
+    shown, labels = shown[1000:1500] * 0.5 + 0.2, labels[1000:1500]  # fog
+    adapted, alone = (realistic(network, label_runs=False, mirror=size) for size in (4, 0))
+    wrong, wrong_alone = (
+        torch.cat([each(one).argmax(dim=1) for one in shown.split(1)]) != labels
+        for each in (adapted, alone)
+    )
+    sided = (labels == 2) | (labels == 10)
+    assert wrong[sided].sum() <= wrong_alone[sided].sum()
+    assert wrong[~sided].sum() < wrong_alone[~sided].sum()
+    belief = as_tensor(adapted.likeness.belief())
+    assert belief[[2, 10]].eq(0).all()
+    assert belief[[0, 1, 3, 4, 5, 6, 7, 8, 9]].gt(0.9).all()
 
 
 class OneByOne(nn.Module):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from realistic_tta.statistics.arrays import at_hand
-from realistic_tta.statistics.likeness import Likeness, compare, share_of_mirror
+from realistic_tta.statistics.likeness import Likeness, compare, second_look
 
 CLASSES = 4
 
@@ -61,38 +60,64 @@ def test_numpys_arrays_and_tensors_give_the_same(seed: int) -> None:
     for one, other in zip(predictions.split(2), mirrored.split(2), strict=True):
         known = compare(known, at_hand(one), at_hand(other), 1.0)
     np.testing.assert_allclose(known.sums, whole.sums.numpy(), rtol=1e-12)
-    share = share_of_mirror(known, at_hand(predictions))
-    np.testing.assert_allclose(share, share_of_mirror(whole, predictions).numpy(), rtol=1e-9)
+    found, expected = (second_look(each, *looks(seed)) for each in (known, whole))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def looks(seed: int, count: int = 5) -> tuple[Tensor, Tensor]:
+    """Logits of some images, and of their mirror images."""
+    return answers(count, seed).log() + 1.5, answers(count, seed + 1).log() - 0.5
+
+
+@given(st.integers(0, 1000))
+def test_a_second_look_is_the_mixture_of_believed_classes_written_out(seed: int) -> None:
+    """By hand, image by image, with beliefs between 0 and 1."""
+    images = torch.tensor([200.0, 20.0, 20.0, 5.0]).double()
+    known = Likeness(torch.tensor([0.98, 0.72, 0.66, 0.1]) * images, images)
+    belief = known.belief().numpy()
+    assert belief[0] == 1 > belief[1] > belief[2] > belief[3] == 0
+    logits, mirrored = looks(seed)
+    found = second_look(known, logits, mirrored).softmax(dim=1).numpy()
+    for one, other, answer in zip(logits.numpy(), mirrored.numpy(), found, strict=True):
+        own, seen_there = (np.exp(each) / np.exp(each).sum() for each in (one, other))
+        mixed = own ** (1 - 0.4 * belief) * seen_there ** (0.4 * belief)
+        mixed *= ((belief * own).sum() / (belief * mixed).sum()) ** belief
+        np.testing.assert_allclose(answer, mixed / mixed.sum(), rtol=1e-6)
 
 
 def test_nothing_counts_before_it_has_been_seen_to_agree() -> None:
-    assert share_of_mirror(none(), answers(5, 0)).eq(0).all()
+    logits, mirrored = looks(0)
+    assert torch.equal(second_look(none(), logits, mirrored), logits)
 
 
-@given(st.integers(0, 1000), st.integers(0, 40))
+@given(st.integers(0, 1000), st.integers(1, 40))
 def test_the_image_itself_always_has_the_last_word(seed: int, count: int) -> None:
     """Where both are equally sure of different things, the answer is the image's."""
-    known = none()
-    if count:
-        known = compare(known, answers(count, seed), answers(count, seed), 1.0)
-    share = share_of_mirror(known, answers(5, seed + 1))
-    assert share.ge(0).all()
-    assert share.lt(0.45).all()
+    known = compare(none(), answers(count, seed), answers(count, seed), 1.0)
+    sure = 9.0 * torch.eye(CLASSES).double()
+    found = second_look(known, sure, sure.roll(1, 0))
+    assert found.argmax(dim=1).tolist() == list(range(CLASSES))
 
 
-def test_classes_that_are_each_other_in_the_mirror_are_answered_without_it() -> None:
+def among_others() -> Likeness:
     """Turn left and turn right, among signs that are the same from both sides."""
-    labels = torch.cat((torch.tensor([0, 1]).repeat(4), torch.tensor([2, 3]).repeat(40)))
-    known = seen(labels)
-    share = share_of_mirror(known, torch.eye(CLASSES).double()).flatten()
-    assert share[:2].eq(0).all()
-    assert share[2:].tolist() == pytest.approx([0.4, 0.4])
+    return seen(torch.cat((torch.tensor([0, 1]).repeat(4), torch.tensor([2, 3]).repeat(40))))
+
+
+def test_what_classes_have_that_are_others_in_the_mirror_it_neither_gives_nor_takes() -> None:
+    """A sign that is nearly as much like another one is still turn left, not turn right."""
+    left = torch.tensor([[0.5, 0.05, 0.25, 0.2]]).double().log()
+    right = torch.tensor([[0.0005, 0.7, 0.04, 0.2595]]).double().log()
+    found = second_look(among_others(), left, right).softmax(dim=1)
+    torch.testing.assert_close(found[0, :2], left.exp()[0, :2])
+    assert found[0, 3] > found[0, 2]  # but of the others the mirror tells which
 
 
 def test_where_most_classes_are_others_in_the_mirror_none_is_asked() -> None:
     """A digit in the mirror is taken for some digit or other, and 8 is no more than that."""
     known = seen(torch.cat((torch.tensor([0, 1]).repeat(30), torch.tensor([2]).repeat(20))))
-    assert share_of_mirror(known, torch.eye(CLASSES).double()).eq(0).all()
+    logits, mirrored = looks(0)
+    assert torch.equal(second_look(known, logits, mirrored), logits)
     assert known.is_hopeless()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from realistic_tta.errors import NetworkError
 from realistic_tta.statistics.arrays import Array, as_tensor, at_hand
-from realistic_tta.statistics.likeness import Likeness, compare, share_of_mirror
+from realistic_tta.statistics.likeness import Likeness, compare, second_look
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod
@@ -85,8 +85,7 @@ class MirrorMemory(BatchNormMethod):
         fine = torch.isfinite(logits + mirrored).all(dim=1, keepdim=True)
         own, other = (self._probabilities(each, fine) for each in (logits, mirrored))
         likeness = compare(self.likeness, own, other, self.settings.decay)
-        share = as_tensor(share_of_mirror(likeness, own)).to(logits.dtype)
-        answers = torch.where(fine, torch.lerp(logits, mirrored, share), logits).to(both.dtype)
+        answers = torch.where(fine, second_look(likeness, logits, mirrored), logits).to(both.dtype)
         images = len(answers)
         found = map_tensors(lambda each: answers if each is both else each[:images], outputs)
         return found, _named(likeness)

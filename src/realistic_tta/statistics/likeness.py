@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .arrays import Array
+from .arrays import Array, as_tensor
 
 _MOST = 0.4  # of an answer that is the mirror image's: where they contradict, the image is right
 _UNLIKE, _ALIKE = 0.6, 0.8  # likeness at which the mirror begins to count, and counts wholly
@@ -72,16 +72,27 @@ def compare(known: Likeness, predictions: Array, mirrored: Array, decay: float) 
     )
 
 
-def share_of_mirror(known: Likeness, predictions: Array) -> Array:
-    """What of each image's answer is to be its mirror image's, 0 to 0.4, (image, 1).
+def second_look(known: Likeness, logits: Tensor, mirrored: Tensor) -> Tensor:
+    """Logits with those of the mirror images in them, (image, class); both finite.
+
+        share = 0.4 * belief                                  of each class
+        log p = (1 - share) * log p + share * log p in the mirror
+
+    What the classes have together, each by its belief, stays as it was: the mirror tells those
+    apart that are the same in it, and nothing of the others.
 
     >>> import torch
-    >>> sums, images = torch.tensor([[90.0, 1.0], [100.0, 10.0]], device="cpu")  # 0.9 and 0.1
-    >>> share = share_of_mirror(Likeness(sums, images), torch.eye(2, device="cpu"))
-    >>> [round(each, 2) for each in share.flatten().tolist()]
-    [0.4, 0.0]
+    >>> sums, images = torch.tensor([[90.0, 90.0, 1.0], [100.0, 100.0, 10.0]], device="cpu")
+    >>> logits = torch.tensor([[0.4, 0.1, 0.5], [0.1, 0.4, 0.5]], device="cpu").log()
+    >>> found = second_look(Likeness(sums, images), logits[:1], logits[1:]).softmax(1)
+    >>> [round(each, 2) for each in found.flatten().tolist()]
+    [0.28, 0.22, 0.5]
     """
-    return _MOST * (predictions @ known.belief())[:, None]
+    belief = as_tensor(known.belief()).to(logits.dtype)  # (class,)
+    own, other = logits.log_softmax(dim=1), mirrored.log_softmax(dim=1)
+    moved = _MOST * belief * (other - own)
+    before, after = (each.exp() @ belief + _TINY for each in (own, own + moved))  # (image,)
+    return logits + moved + belief * (before / after).log()[:, None]
 
 
 def _believed(likeness: Array) -> Array:
