@@ -109,6 +109,21 @@ def test_without_positions_it_is_realistic() -> None:
         assert torch.equal(plain(batch), kinds(batch))
 
 
+def test_a_single_image_is_enough_for_a_layer_without_positions() -> None:
+    """A BatchNorm behind a pooling: one value a channel. Many such images are a batch of them."""
+    with on_cpu():
+        body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4))
+        network = randomize(nn.Sequential(body, head, nn.Linear(4, 5)))
+    one_by_one, whole = adapt(network, "domains"), adapt(network, "domains")
+    shown = torch.cat([images(1, seed) for seed in range(20)])
+    for one in shown.split(1):
+        assert torch.isfinite(one_by_one(one)).all()
+    whole(shown)
+    own, expected = (each.get_buffer("memories")[0, -8:] for each in (one_by_one, whole))
+    torch.testing.assert_close(own, expected, atol=0.1, rtol=0.1)
+
+
 def test_a_camera_that_is_stuck_leaves_everything_finite() -> None:
     """Images that do not differ have no spread to measure by."""
     adapted = adapt(convolutional(), "domains", source_batch_size=8)
