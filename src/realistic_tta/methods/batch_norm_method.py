@@ -24,7 +24,7 @@ from realistic_tta.normalization.network import (
     restore_batch_norms,
 )
 from realistic_tta.normalization.replicas import Replicas
-from realistic_tta.normalization.statistics_rules import SharedRule, StatisticsRule
+from realistic_tta.normalization.statistics_rules import StatisticsRule, reached, share
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate
 from realistic_tta.statistics.rectification import divergence
 
@@ -288,16 +288,3 @@ class BatchNormMethod(AdaptedNetwork):
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     return one.device == other.device and one.dtype == other.dtype
-
-
-def share(rules: Sequence[StatisticsRule], replicas: Replicas) -> None:
-    """Those that measure take in the other processes' inputs."""
-    for rule in rules:
-        if isinstance(rule, SharedRule):
-            rule.replicas = replicas
-
-
-def reached(rules: Sequence[StatisticsRule]) -> list[int] | None:
-    """Which layers the pass went through; None for all of them, as a rule."""
-    layers = [place for place, rule in enumerate(rules) if rule.target is not None]
-    return None if len(layers) == len(rules) else layers

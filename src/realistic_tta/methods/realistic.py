@@ -21,6 +21,7 @@ from realistic_tta.normalization.remembered_statistics import (
     in_full,
     is_cast,
 )
+from realistic_tta.normalization.statistics_rules import reached
 from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, positive_part, quiet
 from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
@@ -30,7 +31,6 @@ from realistic_tta.statistics.memories import Passed, Weights, is_whole, steady,
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
-from .batch_norm_method import reached
 from .moment_memory import MomentMemory
 from .realistic_settings import RealisticSettings
 

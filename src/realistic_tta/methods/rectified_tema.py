@@ -15,12 +15,13 @@ from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
     RectifiedMovingAverage,
     StatisticsRule,
+    reached,
 )
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, mix
 from realistic_tta.statistics.rectification import divergence, source_weights, update_prior
 
 from .batch import Batch
-from .batch_norm_method import BatchNormMethod, reached
+from .batch_norm_method import BatchNormMethod
 from .momentum_settings import MomentumSettings
 
 TOLERANCE = 0.05  # of a source weight, which goes from 0 to 0.5

@@ -269,3 +269,16 @@ class RectifiedMovingAverage(MovingAverage):
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """source_weight parts of the source, the rest TEMA; `target` is TEMA before mixing."""
         return mix(self.source, super().statistics(inputs), self.source_weight)
+
+
+def share(rules: Sequence[StatisticsRule], replicas: Replicas) -> None:
+    """Those that measure take in the other processes' inputs."""
+    for rule in rules:
+        if isinstance(rule, SharedRule):
+            rule.replicas = replicas
+
+
+def reached(rules: Sequence[StatisticsRule]) -> list[int] | None:
+    """Which layers the pass went through; None for all of them, as a rule."""
+    layers = [place for place, rule in enumerate(rules) if rule.target is not None]
+    return None if len(layers) == len(rules) else layers
