@@ -48,16 +48,18 @@ def test_where_kinds_take_turns_it_is_better_than_one_set_of_statistics(size: in
 
 
 def test_where_one_kind_stays_it_is_as_good_as_realistic() -> None:
-    """Pictures of one kind fall into groups, too; those are not to be believed in."""
+    """Pictures of one kind fall into groups, too; those are not to be believed in.
+
+    Looked at once, as `domains` does: what a second look adds is not the question here.
+    """
     sample = load_sample()
     pixels = corrupt(sample.images[:300], *KINDS[0], generator=np.random.default_rng(0))
     shown = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(255)
-    wrong = {}
-    for method in ("realistic", "domains"):
-        adapted = adapt(load_network("cifar10"), method)
+    network, wrong = load_network("cifar10"), []
+    for adapted in (adapt(network, "realistic", mirror=0), adapt(network, "domains")):
         answers = torch.cat([adapted(batch).argmax(dim=1) for batch in shown.split(4)])
-        wrong[method] = 100 * (answers.numpy() != sample.labels[:300]).mean()
-    assert wrong["domains"] <= wrong["realistic"] + 1
+        wrong.append(100 * (answers.numpy() != sample.labels[:300]).mean())
+    assert wrong[1] <= wrong[0] + 1
 
 
 def test_noise_and_blur_are_not_taken_for_one_kind() -> None:
