@@ -108,7 +108,7 @@ def test_without_positions_it_is_realistic() -> None:
     plain, kinds = adapt(network, "realistic"), adapt(network, "domains")
     for seed in range(4):
         batch = torch.randn(5, 4, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(plain(batch), kinds(batch))
+        torch.testing.assert_close(plain(batch), kinds(batch))  # one in C, the other in Python
 
 
 def test_a_single_image_is_enough_for_a_layer_without_positions() -> None:

@@ -26,6 +26,7 @@ from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, positive_
 from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.image_moments import Units, is_far
+from realistic_tta.statistics.kernel import Room
 from realistic_tta.statistics.leaning import numbers, table, together
 from realistic_tta.statistics.memories import Passed, Weights, is_whole, steady, steps
 from realistic_tta.statistics.rectification import VARIANCE_FLOOR
@@ -63,6 +64,7 @@ class Realistic(MomentMemory):
         super().__init__(network, settings)
         self._far = [is_far(each) for each in self.by_layer(self.source)]
         self._units: tuple[Tensor, list[Units]] | None = None
+        self._rooms: Sequence[Room | None] = [Room(size) for size in self.sizes]
         for name, value in self._start().items():
             self.register_buffer(name, value)
 
@@ -149,12 +151,12 @@ class Realistic(MomentMemory):
         """What the pass tells of the stream, and what that makes of the memories."""
         known = None
         if self.settings.changes:
-            held = {name: self.get_buffer(f"course_{name}") for name in Changes._fields}
-            known = Changes(**held).at_hand()
+            held = [self._buffers[name] for name in _COURSE]
+            known = Changes(*(at_hand(each) for each in held if each is not None))
         return Course(
             known,
             lambda seen: self._weigh(seen, batch.size),
-            nothing=Seen(*map(at_hand, Seen.nothing(self.last_batches, self.rate))),
+            nothing=lambda: Seen(*map(at_hand, Seen.nothing(self.last_batches, self.rate))),
             doubt=self.doubt_of_changes(),
             batch=batch.size,
             decay=self.settings.decay,
@@ -212,7 +214,8 @@ class Realistic(MomentMemory):
         """What is known of each layer."""
         memories = self.split(at_hand(self.memories)[: len(self.rate)])
         spread = numbers(self.spread)
-        each = zip(self._units_by_layer(), memories, spread, strict=True)
+        rooms = [None] * len(spread) if torch.compiler.is_compiling() else self._rooms
+        each = zip(self._units_by_layer(), memories, spread, rooms, strict=True)
         return [Known(*known) for known in each]
 
     def _units_by_layer(self) -> list[Units]:
@@ -253,4 +256,5 @@ class Realistic(MomentMemory):
         }
 
 
+_COURSE = [f"course_{name}" for name in Changes._fields]
 _BELOW_ONE = 1 - 2**-20  # a weight of 1 says that no batch has reached the layer

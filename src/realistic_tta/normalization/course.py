@@ -20,7 +20,7 @@ from realistic_tta.statistics.content import scatter_of
 from realistic_tta.statistics.image_moments import Units
 from realistic_tta.statistics.leaning import Number, at_least, number, together
 from realistic_tta.statistics.memories import Weights
-from realistic_tta.statistics.signature import FEATURES, has_signature, signatures
+from realistic_tta.statistics.signature import FEATURES, has_signature, mean_signature, signatures
 
 from .replicas import Replicas
 
@@ -85,13 +85,14 @@ class Course:
         known: Changes | None,
         weigh: Callable[[Seen], Weighed],
         *,
-        nothing: Seen,
+        nothing: Callable[[], Seen],
         doubt: Number,
         batch: int,
         decay: float,
         twice: bool = False,
     ) -> None:
-        self.known, self.weigh, self.seen = known, weigh, nothing
+        self.known, self.weigh, self.nothing = known, weigh, nothing
+        self.seen: Seen | None = None
         self.doubt, self.batch, self.decay, self.twice = doubt, batch, decay, twice
         self.after: Changes | None = None
         self._weighed: Weighed | None = None
@@ -100,7 +101,7 @@ class Course:
     def weighed(self) -> Weighed:
         """Worked out once it is asked for, and again once the first layer has looked."""
         if self._weighed is None:
-            self._weighed = self.weigh(self.seen)
+            self._weighed = self.weigh(self.seen or self.nothing())
         return self._weighed
 
     def watch(
@@ -118,8 +119,12 @@ def sight_of(
     inputs: Tensor, units: Units, trust: Tensor | None, replicas: Replicas | None
 ) -> Sight:
     """Of some channels, evenly spaced; of the images of all processes together."""
-    channels = slice(None, None, _every(inputs.shape[1]))
-    found = signatures(inputs, units, channels)
+    every = _every(inputs.shape[1])
+    if trust is None and replicas is None:
+        at_once = mean_signature(inputs, units, every, _MOST)
+        if at_once is not None:
+            return Sight(*at_once, len(inputs), _QUARTERS)
+    found = signatures(inputs, units, every)
     whole, parts = (torch.nan_to_num(each, _MOST).clamp(-_MOST, _MOST) for each in found)
     images, wide, dtype = len(whole), _wide(whole), whole.dtype
     weight: Number = float(images)
@@ -133,7 +138,7 @@ def sight_of(
         sums, flat, counts = everyone.split([len(sums), scatter.numel(), 2])
         scatter, (weight, images) = flat.view_as(scatter), (number(counts[0]), int(counts[1]))
     mean = sums / at_least(weight, _LEAST)
-    return Sight(at_hand(mean.to(dtype)), scatter.to(dtype), images, parts.shape[1])
+    return Sight(at_hand(mean.to(dtype)), at_hand(scatter.to(dtype)), images, parts.shape[1])
 
 
 def _wide(like: Tensor) -> torch.dtype:
@@ -148,3 +153,4 @@ def _every(channels: int) -> int:
 
 _MOST = 50.0  # of a signature's numbers: one wild image must not be all that there is
 _LEAST = 1e-6
+_QUARTERS = 4

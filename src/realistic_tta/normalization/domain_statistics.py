@@ -102,6 +102,8 @@ class Recognition:
 class DomainStatistics(RememberedStatistics):
     """Leans on the source and the memories of all images, then on that of each image's kind."""
 
+    in_c = False
+
     def __init__(
         self,
         place: int,

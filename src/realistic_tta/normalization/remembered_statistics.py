@@ -23,6 +23,7 @@ from realistic_tta.statistics.image_moments import (
     to_statistics,
     without_between,
 )
+from realistic_tta.statistics.kernel import Room, layer_at_once
 from realistic_tta.statistics.leaning import (
     Number,
     lean,
@@ -55,17 +56,20 @@ class Known(NamedTuple):
     units: those of its source.
     memories: moments averaged over the last images, (memory, 2 * channel), the longest first.
     spread: squared distance of an image's moments from their mean, a number.
+    room: for what the C extension finds; None to do without it.
     """
 
     units: Units
     memories: Array
     spread: Number
+    room: Room | None
 
 
 class RememberedStatistics(SharedRule):
     """Leans on the source, then on each memory, as far as chance explains how they differ."""
 
     cast = False  # whether autocast is on in the pass
+    in_c = True  # whether the C extension knows all that the rule does
     shares: Shares  # what memories and batch weigh, once the first layer has looked
     of_all: ChannelStatistics  # moments of the images of all processes, where there are several
 
@@ -98,6 +102,10 @@ class RememberedStatistics(SharedRule):
         if self.place == 0:
             self.course.watch(inputs, known.units, self.trust(inputs), self.replicas)
         shares = self.shares = self.course.weighed.shares[self.place]
+        if known.room is not None and self.in_c and not self.uses and self.replicas is None:
+            at_once = self._at_once(inputs, known.room)
+            if at_once is not None:
+                return at_once
         if self.replicas is None:
             moments, weights = self._pool(inputs)  # (image, 2 * channel)
             mean = _average(moments, weights)  # (1, 2 * channel)
@@ -110,6 +118,23 @@ class RememberedStatistics(SharedRule):
         found = (within + products[-1][-1]) * shares.correction  # about the shortest memory
         self.spread = known.spread + shares.spread * (found - known.spread)
         return self.finish(steps, products[:-1])
+
+    def _at_once(self, inputs: Tensor, room: Room) -> ChannelStatistics | None:
+        """The same for a layer's first inputs, if the C extension can."""
+        shares, units, known = self.shares, self.known.units, self.known
+        steps = shares.before, shares.gains, units.origin, units.scale
+        sure = shares.uncertainty, known.spread, shares.spread, shares.correction
+        found = layer_at_once(
+            inputs,
+            (units.constant, units.slope, units.square_slope, units.shift, *steps),
+            (*sure, shares.tolerance, shares.least),
+            room,
+        )
+        if found is None:
+            return None
+        moments, self.batch, self.spread, self.source_weight, self.target = found
+        self.uses.append((moments, inputs.shape[2:].numel()))
+        return self.target
 
     def finish(self, steps: Array, products: list[list[Number]]) -> ChannelStatistics:
         """The estimate from the steps to each memory, with the source in it."""
@@ -176,6 +201,8 @@ class RememberedStatistics(SharedRule):
 class TrustedStatistics(RememberedStatistics):
     """The same; what an image lacks in trust is filled up from the shortest memory."""
 
+    in_c = False
+
     def trust(self, inputs: Tensor) -> Tensor:
         """Little for an image far outside of what the network was trained on."""
         return trust(remoteness_in_units(as_tensor(super().moments(inputs))))
@@ -194,6 +221,8 @@ class BatchVariances(RememberedStatistics):
 
     For comparison: it leaves out how far the means of batches lie apart.
     """
+
+    in_c = False
 
     @property
     def least_values(self) -> int:

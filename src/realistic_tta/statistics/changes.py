@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .arrays import Array, alike, as_tensor, at_hand, join, space
-from .content import Content, learn_content, whiten, whitening
+from .arrays import Array, alike, as_tensor, join, space
+from .content import Content, learn_content, whitened_squares
 from .leaning import Number, at_least, at_most, log, number, numbers, together
 
 RECENT = 16  # batches at each of which the domain may have begun
@@ -52,8 +52,8 @@ class Changes(NamedTuple):
     older_images: Array
     beginnings: Array
     usual: Array
-    content: Tensor
-    content_images: Tensor
+    content: Array
+    content_images: Array
 
     @classmethod
     def none(cls, features: int, like: Tensor) -> Changes:
@@ -70,11 +70,6 @@ class Changes(NamedTuple):
             like.new_zeros(features, features),
             like.new_zeros(()),
         )
-
-    def at_hand(self) -> Changes:
-        """The same, but for content, as NumPy's where they are the host's."""
-        few = {name: at_hand(value) for name, value in self._asdict().items()}
-        return Changes(**few | {"content": self.content, "content_images": self.content_images})
 
 
 class Seen(NamedTuple):
@@ -109,7 +104,7 @@ class Sight(NamedTuple):
     """
 
     signature: Array
-    scatter: Tensor
+    scatter: Array
     images: int
     parts: int
 
@@ -122,9 +117,9 @@ def look(known: Changes, sight: Sight, decay: Number) -> tuple[Seen, Changes]:
         chance that the domain began with batch b = before * (1 - hazard) * density(distance)
         chance that it begins now                 = hazard * density(what is usual between domains)
     """
-    signature, scatter, images, parts = sight
+    signature, scatter, images, _ = sight
     content = learn_content(Content(known.content, known.content_images), scatter, images, decay)
-    distance, shares = _distances(known, signature, images, whitening(content, parts))
+    distance, shares = _distances(known, sight, content)
     (variance, _), seen_before = numbers(known.usual), number(known.content_images)
     hazard = (1 - (1 - _HAZARD) ** images) * (seen_before / (seen_before + _WARM))
     stayed = known.beginnings + log_density(distance, shares * variance)  # but for 1 - hazard
@@ -190,9 +185,7 @@ def _with_distance(known: Changes, found: Number, images: int) -> Array:
     return alike(both, known.usual)
 
 
-def _distances(
-    known: Changes, signature: Array, images: int, factor: Tensor
-) -> tuple[Array, Array]:
+def _distances(known: Changes, sight: Sight, content: Content) -> tuple[Array, Array]:
     """From the mean since each beginning, a feature, squared, (batch + 1,).
 
     And how much chance makes of it, in units of a single image's: 1 / images + 1 / images since.
@@ -201,8 +194,8 @@ def _distances(
     counts = join((known.images, known.older_images[None]), 0)[:, None]
     since = counts.cumsum(0) + _LEAST  # (batch + 1, 1)
     means = (rows * counts).cumsum(0) / since
-    apart = alike(whiten(as_tensor(signature - means), factor), signature)
-    return (apart * apart).sum(1) / len(signature), (1 / since + 1 / images)[:, 0]
+    squares = whitened_squares(content, sight.parts, sight.signature - means)
+    return squares / means.shape[1], (1 / since + 1 / sight.images)[:, 0]
 
 
 def log_density(distance: Array, variance: Array) -> Array:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .arrays import Array, as_tensor, at_hand, positive_part, space
+from .kernel import backward_at_once, forward_at_once
 from .leaning import Number, number, numbers
 
 STAYS = 0.5, 0.8, 0.95  # runs of 2, 5 and 20 images on average
@@ -156,8 +157,11 @@ def _forward(belief: Array, predictions: Array) -> tuple[Array, Array]:
     """Beliefs from each image and those before, (image, stay, class), and their sums before they
     were divided by them, (image, stay).
     """
-    stays = _like(predictions, STAYS)[:, None]  # (stay, 1)
-    each = predictions[:, None]  # (image, 1, class)
+    stays = _like(predictions, STAYS)
+    at_once = forward_at_once(belief, predictions, stays)
+    if at_once is not None:
+        return at_once
+    stays, each = stays[:, None], predictions[:, None]  # (stay, 1), (image, 1, class)
     kept, beliefs = stays * each, (1 - stays) / predictions.shape[1] * each
     totals = kept[:, :, 0] * 0
     for image in range(len(predictions)):
@@ -169,7 +173,11 @@ def _forward(belief: Array, predictions: Array) -> tuple[Array, Array]:
 
 def _backward(beliefs: Array, predictions: Array) -> Array:
     """The same with what the images after each tell, (image, stay, class)."""
-    stays = _like(predictions, STAYS)[:, None]
+    stays = _like(predictions, STAYS)
+    at_once = backward_at_once(beliefs, predictions, stays)
+    if at_once is not None:
+        return at_once
+    stays = stays[:, None]
     fresh = (1 - stays) / predictions.shape[1]
     smoothed = beliefs * 1
     later = fresh * 0 + 1  # of an image by those after it, up to a factor

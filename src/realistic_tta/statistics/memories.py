@@ -140,7 +140,7 @@ class Remembered(NamedTuple):
         each = recent * recent / (self.images + (self.images < 1)).T[:, None]
         squares = each @ (kept * kept - older * older) + older * older * self.weights.squares
         memories = _one(self.rate) * (older * self.weights.total)[..., None]
-        matrix = join((memories, more), -1) / (total + (total < _LEAST) * _LEAST)[..., None]
+        matrix = join((memories, more), -1) / total.clip(_LEAST)[..., None]
         return Weights(total, squares), matrix
 
 

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arrays import Array, as_tensor
 from .image_moments import Units
+from .kernel import marks_at_once, sight_at_once
 
 _FLOOR = 0.01  # of a variance, in units of the source's: what is below counts as none
 FEATURES = 3  # of each channel
@@ -66,22 +68,43 @@ def _mean_square(values: Tensor) -> Tensor:
     return norm.square() / values.shape[3:].numel()
 
 
-def signatures(
-    inputs: Tensor, units: Units, channels: slice = slice(None)
-) -> tuple[Tensor, Tensor]:
+def signatures(inputs: Tensor, units: Units, every: int = 1) -> tuple[Tensor, Tensor]:
     """Of whole images, (image, 3 * channel), and of their parts, (image, part, 3 * channel).
 
     inputs: (image, channel, *positions), four or more along every axis. Parts are halves along each
     of the last two axes: quarters of a picture, halves of a sound; what is left of an odd number is
-    not looked at. A whole image has the mean of its parts' marks. channels: those looked at.
+    not looked at. A whole image has the mean of its parts' marks. every: that many channels are
+    one that is looked at.
     """
-    mean, scale = units.source.mean[channels], units.inverse_deviation[channels, None]
-    marks = [_marks_of(each[:, channels], mean) for each in _a_few_at_once(inputs)]
-    found = marks[0] if len(marks) == 1 else Marks(*map(torch.cat, zip(*marks, strict=True)))
+    scale = units.inverse_deviation[::every, None]
+    found = _marks(inputs, units, every)
     square = scale * scale
     in_units = Marks(found.mean * scale, found.square * square, found.change * square)
     both = in_units.with_whole().signature()
     return both[:, 0], both[:, 1:]
+
+
+def mean_signature(
+    inputs: Tensor, units: Units, every: int, most: float
+) -> tuple[Array, Array] | None:
+    """The mean of whole images' signatures, and `scatter_of` their parts, by the C extension.
+
+    most: what none of their numbers exceeds; nor does what is not a number. None if it cannot.
+    """
+    marks = marks_at_once(inputs, units.source.mean, every)
+    if marks is None:
+        return None
+    return sight_at_once(marks, units.inverse_deviation, every, _FLOOR, most)
+
+
+def _marks(inputs: Tensor, units: Units, every: int) -> Marks:
+    """Of each part, about the source's mean."""
+    at_once = marks_at_once(inputs, units.source.mean, every)
+    if at_once is not None:
+        return Marks(*as_tensor(at_once).unbind())
+    centre = units.source.mean[::every]
+    marks = [_marks_of(each[:, ::every], centre) for each in _a_few_at_once(inputs)]
+    return marks[0] if len(marks) == 1 else Marks(*map(torch.cat, zip(*marks, strict=True)))
 
 
 def _a_few_at_once(inputs: Tensor) -> Sequence[Tensor]:
