@@ -32,11 +32,11 @@ class Room:
 
     def __init__(self, channels: int) -> None:
         with torch.inference_mode(mode=False):
-            both = torch.zeros(2, channels, dtype=torch.float32, device="cpu")
-        self.target = ChannelStatistics(*both.unbind())
+            both = torch.zeros(4, channels, dtype=torch.float32, device="cpu")
+        self.target = ChannelStatistics(*both[:2].unbind())
         self.mean, self.variance = map(at_hand, self.target)
-        self.batch: Array = at_hand(torch.zeros(1, 2 * channels, device="cpu"))
-        self.moments: Array = at_hand(torch.zeros(0, 2 * channels, device="cpu"))
+        self.batch: Array = at_hand(both[2:].view(1, -1))
+        self.moments = self.batch[:0]
 
     def for_images(self, images: int) -> Array:
         """For the moments of so many, (image, 2 * channel)."""
