@@ -28,9 +28,10 @@ from realistic_tta.statistics.changes import Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.content import Content, whitened_squares
 from realistic_tta.statistics.image_moments import Units, image_moments, is_far
-from realistic_tta.statistics.kernel import Room, layer_at_once, moments_at_once
+from realistic_tta.statistics.kernel import Room, layer_at_once, marks_at_once, moments_at_once
 from realistic_tta.statistics.label_order import LabelOrder, read
 from realistic_tta.statistics.memories import Weights
+from realistic_tta.statistics.signature import signatures
 
 pytestmark = pytest.mark.skipif(
     kernel_module.kernel is None, reason="built without a C compiler: Python does all of it"
@@ -62,7 +63,9 @@ def close(found: object, expected: object, tolerance: float = 1e-4) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("offset", [0.0, 50.0], ids=["near", "far"])
-@pytest.mark.parametrize("shape", [(1, 1, 4, 4), (3, 5, 7, 9), (2, 64, 33, 31)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 4, 4), (3, 5, 7, 9), (2, 64, 33, 31), (2, 7, 2, 2)], ids=str
+)
 def test_moments_of_pictures(
     shape: tuple[int, ...],
     offset: float,
@@ -238,6 +241,30 @@ def test_what_is_seen_of_pictures(
     close(found.signature, expected.signature)
     close(found.scatter, expected.scatter, 1e-3)
     assert (found.images, found.parts) == (expected.images, expected.parts)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("every", [1, 3])
+def test_marks_of_any_number_of_channels(
+    every: int, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are added up side by side, and a rest; with what is left of odd sides."""
+    own, inputs = units_of(21), values(2, 21, 9, 38).contiguous(memory_format=layout)
+    assert marks_at_once(inputs, own.source.mean, every) is not None
+    found = signatures(inputs, own, every)
+    without(monkeypatch)
+    for each, expected in zip(found, signatures(inputs, own, every), strict=True):
+        close(each, expected)
+
+
+def test_pictures_that_lie_otherwise_are_left_to_python() -> None:
+    """Neither columns nor channels next to each other: every second column, or turned on a side."""
+    own = units_of(3)
+    for inputs in (values(2, 3, 8, 16)[..., ::2], values(2, 3, 8, 8).transpose(2, 3)):
+        assert marks_at_once(inputs, own.source.mean, 1) is None
+        expected = signatures(inputs.contiguous(), own)
+        for found, each in zip(signatures(inputs, own), expected, strict=True):
+            close(found, each)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30])

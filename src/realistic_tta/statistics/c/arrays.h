@@ -21,6 +21,10 @@
 #define FAST
 #endif
 
+#ifdef _MSC_VER
+#define restrict __restrict
+#endif
+
 #define MOST_ARGUMENTS 16
 #define ARGUMENTS PyObject *module, PyObject *const *given, Py_ssize_t count
 

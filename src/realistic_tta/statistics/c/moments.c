@@ -22,13 +22,29 @@ static inline void add_up(const float *values, Py_ssize_t count, float shift, do
     }
 }
 
-/* The same where channels lie next to each other, into total and squares, (channel,) each. */
-static inline void add_up_rows(const float *values, Py_ssize_t positions, Py_ssize_t channels,
-                               const float *shift, double *total, double *squares, float *few) {
+/* The same where channels lie next to each other, into total and squares, (channel,) each. That
+   nothing of it overlaps has to be said, or no vectors come of it. */
+static inline void add_up_rows(const float *restrict values, Py_ssize_t positions,
+                               Py_ssize_t channels, const float *restrict shift,
+                               double *restrict total, double *restrict squares,
+                               float *restrict few) {
     for (Py_ssize_t from = 0; from < positions; from += FEW / 8) {
         Py_ssize_t until = smaller(from + FEW / 8, positions);
         memset(few, 0, 2 * channels * sizeof(float));
-        for (Py_ssize_t place = from; place < until; place++)
+        Py_ssize_t place = from;
+        for (; place + 4 <= until; place += 4) { /* four at once: sums are fetched less often */
+            const float *own = values + place * channels, *next = own + channels;
+            const float *third = next + channels, *last = third + channels;
+            for (Py_ssize_t channel = 0; channel < channels; channel++) {
+                float about = shift[channel], one = own[channel] - about;
+                float two = next[channel] - about, three = third[channel] - about;
+                float four = last[channel] - about;
+                few[channel] += (one + two) + (three + four);
+                few[channels + channel] +=
+                    (one * one + two * two) + (three * three + four * four);
+            }
+        }
+        for (; place < until; place++)
             for (Py_ssize_t channel = 0; channel < channels; channel++) {
                 float value = values[place * channels + channel] - shift[channel];
                 few[channel] += value;

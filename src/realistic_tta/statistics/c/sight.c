@@ -6,53 +6,131 @@
 #define PARTS 4
 #define MARKS 3 /* FEATURES of signature.py */
 
-/* statistics/signature.py, `Marks`, of one channel of a part: mean, mean square, mean square of
-   what changes from one position to the next along both axes. */
-static inline void mark(const float *values, Py_ssize_t rows, Py_ssize_t columns,
-                        Py_ssize_t row_stride, Py_ssize_t stride, float centre, float *out,
+/* statistics/signature.py, `Marks`, of a part of a channel: mean, mean square, mean square of what
+   changes from one position to the next along both axes. */
+typedef struct {
+    const float *values; /* of the first position, in the first channel that is meant */
+    Py_ssize_t rows, columns, row_stride, column_stride;
+} Part;
+
+static inline void note(const Part *part, double total, double squares, double changes, float *out,
                         Py_ssize_t next) {
+    out[0] = (float)(total / (part->rows * part->columns));
+    out[next] = (float)(squares / (part->rows * part->columns));
+    out[2 * next] = (float)(changes / ((part->rows - 1) * (part->columns - 1)));
+}
+
+/* Where columns lie next to each other: of one channel. Four rows at once, for at the end of a sum
+   over columns a vector's own numbers are added, which takes longer than a small picture's row. */
+static inline void mark_channel(const Part *part, float centre, float *out, Py_ssize_t next) {
     double total = 0, squares = 0, changes = 0;
-    for (Py_ssize_t row = 0; row < rows; row++) {
-        const float *own = values + row * row_stride, *above = own - row_stride;
-        float sum = 0, square = 0, change = 0;
+    Py_ssize_t rows = part->rows, columns = part->columns, stride = part->row_stride, row = 0;
+    for (; row + 4 <= rows; row += 4) {
+        const float *own = part->values + row * stride;
+        float sum = 0, square = 0;
         for (Py_ssize_t column = 0; column < columns; column++) {
-            float value = own[column * stride] - centre;
-            sum += value;
-            square += value * value;
-        }
-        for (Py_ssize_t column = 1; row > 0 && column < columns; column++) {
-            Py_ssize_t here = column * stride, left = here - stride;
-            float value = (own[here] - own[left]) - (above[here] - above[left]);
-            change += value * value;
+            float one = own[column] - centre, two = own[stride + column] - centre;
+            float three = own[2 * stride + column] - centre;
+            float four = own[3 * stride + column] - centre;
+            sum += (one + two) + (three + four);
+            square += (one * one + two * two) + (three * three + four * four);
         }
         total += sum;
         squares += square;
+    }
+    for (; row < rows; row++)
+        for (Py_ssize_t column = 0; column < columns; column++) {
+            float value = part->values[row * stride + column] - centre;
+            total += value;
+            squares += value * value;
+        }
+    for (row = 1; row + 4 <= rows; row += 4) {
+        const float *own = part->values + row * stride;
+        float change = 0;
+        for (Py_ssize_t column = 1; column < columns; column++) {
+            const float *at = own + column;
+            float above = at[-stride] - at[-stride - 1], one = at[0] - at[-1];
+            float two = at[stride] - at[stride - 1], three = at[2 * stride] - at[2 * stride - 1];
+            float four = at[3 * stride] - at[3 * stride - 1];
+            change += ((one - above) * (one - above) + (two - one) * (two - one)) +
+                      ((three - two) * (three - two) + (four - three) * (four - three));
+        }
         changes += change;
     }
-    out[0] = (float)(total / (rows * columns));
-    out[next] = (float)(squares / (rows * columns));
-    out[2 * next] = (float)(changes / ((rows - 1) * (columns - 1)));
+    for (; row < rows; row++)
+        for (Py_ssize_t column = 1; column < columns; column++) {
+            const float *at = part->values + row * stride + column, *above = at - stride;
+            float value = (at[0] - at[-1]) - (above[0] - above[-1]);
+            changes += value * value;
+        }
+    note(part, total, squares, changes, out, next);
+}
+
+#define LANES 16 /* channels that are added up side by side */
+
+/* Where channels do: of up to LANES of them, every so many. */
+static inline void mark_channels(const Part *part, const float *centre, Py_ssize_t some,
+                                 Py_ssize_t every, float *out, Py_ssize_t next) {
+    double total[LANES] = {0}, squares[LANES] = {0}, changes[LANES] = {0};
+    for (Py_ssize_t row = 0; row < part->rows; row++) {
+        float sum[LANES] = {0}, square[LANES] = {0}, change[LANES] = {0};
+        for (Py_ssize_t column = 0; column < part->columns; column++) {
+            const float *own =
+                part->values + row * part->row_stride + column * part->column_stride;
+            for (Py_ssize_t lane = 0; lane < some; lane++) {
+                float value = own[lane * every] - centre[lane * every];
+                sum[lane] += value;
+                square[lane] += value * value;
+            }
+            if (row == 0 || column == 0) continue;
+            const float *left = own - part->column_stride, *above = own - part->row_stride;
+            const float *corner = above - part->column_stride;
+            for (Py_ssize_t lane = 0; lane < some; lane++) {
+                Py_ssize_t at = lane * every;
+                float value = (own[at] - left[at]) - (above[at] - corner[at]);
+                change[lane] += value * value;
+            }
+        }
+        for (Py_ssize_t lane = 0; lane < some; lane++) {
+            total[lane] += sum[lane];
+            squares[lane] += square[lane];
+            changes[lane] += change[lane];
+        }
+    }
+    for (Py_ssize_t lane = 0; lane < some; lane++)
+        note(part, total[lane], squares[lane], changes[lane], out + PARTS * lane, next);
 }
 
 FAST static void mark_all(const Py_buffer *inputs, const float *centre, Py_ssize_t every,
                           float *out) {
     const Py_ssize_t *shape = inputs->shape;
-    Py_ssize_t stride[4], rows = shape[2] / 2, columns = shape[3] / 2;
-    Py_ssize_t looked_at = (shape[1] + every - 1) / every, next = 4 * shape[0] * looked_at;
+    Py_ssize_t stride[4], looked_at = (shape[1] + every - 1) / every;
+    Py_ssize_t next = PARTS * shape[0] * looked_at;
     for (int axis = 0; axis < 4; axis++) stride[axis] = inputs->strides[axis] / 4;
     for (Py_ssize_t image = 0; image < shape[0]; image++)
-        for (Py_ssize_t channel = 0; channel < shape[1]; channel += every)
-            for (int part = 0; part < 4; part++) {
-                const float *values = (const float *)inputs->buf + image * stride[0] +
-                                      channel * stride[1] + (part / 2) * rows * stride[2] +
-                                      (part % 2) * columns * stride[3];
-                float about = centre[channel];
-                if (stride[3] == 1)
-                    mark(values, rows, columns, stride[2], 1, about, out, next);
-                else
-                    mark(values, rows, columns, stride[2], stride[3], about, out, next);
-                out++;
+        for (int place = 0; place < PARTS; place++) {
+            Part whole = {NULL, shape[2] / 2, shape[3] / 2, stride[2], stride[3]};
+            whole.values = (const float *)inputs->buf + image * stride[0] +
+                           (place / 2) * whole.rows * stride[2] +
+                           (place % 2) * whole.columns * stride[3];
+            for (Py_ssize_t channel = 0; channel < looked_at;) {
+                Py_ssize_t at = channel * every, left = looked_at - channel;
+                float *of = out + PARTS * (image * looked_at + channel) + place;
+                Part part = whole;
+                part.values += at * stride[1];
+                if (stride[3] == 1) {
+                    mark_channel(&part, centre[at], of, next);
+                    channel++;
+                } else if (every == 1 && left >= LANES) {
+                    mark_channels(&part, centre + at, LANES, 1, of, next);
+                    channel += LANES;
+                } else {
+                    Py_ssize_t some = left < LANES ? left : LANES;
+                    mark_channels(&part, centre + at, some, every, of, next);
+                    channel += some;
+                }
             }
+        }
 }
 
 /* marks(inputs, centre, out, every) */
@@ -67,10 +145,11 @@ PyObject *marks(ARGUMENTS) {
     }
     for (; fits && taken < 3; taken++) fits = hold(&held[taken], given[taken], taken == 2);
     const Py_buffer *inputs = &held[0].view;
-    fits = fits && inputs->ndim == 4 && inputs->shape[2] >= 4 && inputs->shape[3] >= 4;
+    fits = fits && inputs->ndim == 4 && inputs->shape[2] >= 4 && inputs->shape[3] >= 4 &&
+           (inputs->strides[3] == 4 || inputs->strides[1] == 4);
     if (fits) {
         Py_ssize_t looked_at = (inputs->shape[1] + every - 1) / every;
-        fits = is_row(&held[1], inputs->shape[1]) && is_row(&held[2], 12 * inputs->shape[0] * looked_at);
+        fits = is_row(&held[1], inputs->shape[1]) && is_row(&held[2], MARKS * PARTS * inputs->shape[0] * looked_at);
     }
     if (fits) {
         Py_BEGIN_ALLOW_THREADS mark_all(inputs, start(&held[1]), every, start(&held[2]));
