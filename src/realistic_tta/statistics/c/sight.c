@@ -149,7 +149,8 @@ PyObject *marks(ARGUMENTS) {
            (inputs->strides[3] == 4 || inputs->strides[1] == 4);
     if (fits) {
         Py_ssize_t looked_at = (inputs->shape[1] + every - 1) / every;
-        fits = is_row(&held[1], inputs->shape[1]) && is_row(&held[2], MARKS * PARTS * inputs->shape[0] * looked_at);
+        fits = is_row(&held[1], inputs->shape[1]) &&
+               is_row(&held[2], MARKS * PARTS * inputs->shape[0] * looked_at);
     }
     if (fits) {
         Py_BEGIN_ALLOW_THREADS mark_all(inputs, start(&held[1]), every, start(&held[2]));
