@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
-from realistic_tta.networks.resnet import CifarResNet, ResNet50
+from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.resnet import CifarResNet, ResNet50
 
 VARIANTS: dict[str, dict[str, object]] = {
     "source": {"method": "source"},

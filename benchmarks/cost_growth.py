@@ -19,8 +19,8 @@ from timing import compare
 from torch import nn
 
 import realistic_tta
-from realistic_tta.networks.resnet import CifarResNet
-from realistic_tta.networks.wide_resnet import WideResNet
+from realistic_tta.models.resnet import CifarResNet
+from realistic_tta.models.wide_resnet import WideResNet
 
 BATCH = 4
 Case = tuple[str, int, Callable[[], nn.Module], int]  # what grows, to what, the network, pixels

@@ -17,7 +17,7 @@ from torch.utils.benchmark import Timer
 
 SETUP = """
 import torch, realistic_tta
-from realistic_tta.networks.resnet import CifarResNet
+from realistic_tta.models.resnet import CifarResNet
 torch.set_num_threads(1)
 torch.manual_seed(0)
 network = CifarResNet(20, 10).eval()

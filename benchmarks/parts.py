@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 import realistic_tta
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
-from realistic_tta.networks.resnet import CifarResNet
+from realistic_tta.models.resnet import CifarResNet
 from realistic_tta.normalization.statistics_rules import (
     FixedStatistics,
     MovingAverage,

@@ -24,7 +24,7 @@ import realistic_tta
 from realistic_tta.benchmark.replay import TOGETHER
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.replay import replay
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "source": {"method": "source"},

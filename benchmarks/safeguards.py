@@ -22,7 +22,7 @@ from torch import Tensor
 from realistic_tta import AdaptedNetwork, adapt
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 METHODS = ("tbn", "tema", "rectified_tema", "realistic", "tent")
 ROBUST = METHODS[:4]

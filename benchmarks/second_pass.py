@@ -19,7 +19,7 @@ from torch import Tensor
 import realistic_tta
 from realistic_tta.datasets.corruptions.catalogue import corrupt
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "fog", "jpeg_compression")
 

@@ -25,7 +25,7 @@ from timing import Ratio, compare
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta.networks.resnet import CifarResNet, ResNet50
+from realistic_tta.models.resnet import CifarResNet, ResNet50
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "resnet20": (lambda: CifarResNet(20, 10), 32),

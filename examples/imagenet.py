@@ -27,8 +27,8 @@ from torch import Tensor, nn
 import realistic_tta
 from realistic_tta.datasets.imagenet import open_imagenet
 from realistic_tta.datasets.imagenet_c import open_imagenet_c
-from realistic_tta.networks.catalogue import on_disk
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.registry import on_disk
+from realistic_tta.models.checkpoints import load_network
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "fog", "jpeg_compression")
 SEVERITY = 3

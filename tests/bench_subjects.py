@@ -26,7 +26,7 @@ from realistic_tta.benchmark.tally import Tally
 from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.source import Source
-from realistic_tta.networks.catalogue import NETWORKS, SourceNetwork
+from realistic_tta.models.registry import NETWORKS, SourceNetwork
 from realistic_tta.results import PartResult, Record
 
 PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))

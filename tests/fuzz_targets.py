@@ -39,8 +39,8 @@ from realistic_tta.datasets.stored import open_cifar_c
 from realistic_tta.datasets.unpack import unpack
 from realistic_tta.errors import RealisticTTAError
 from realistic_tta.exports import to_csv
-from realistic_tta.networks.checkpoints import load_weights
-from realistic_tta.networks.keras_weights import read_tensors
+from realistic_tta.models.checkpoints import load_weights
+from realistic_tta.models.keras_weights import read_tensors
 from realistic_tta.report.page import page
 from realistic_tta.results import Results
 from realistic_tta.traces import Trace, TracePoint, read_trace

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.networks.resnet import CifarResNet
+from realistic_tta.models.resnet import CifarResNet
 
 CPU = torch.device("cpu")
 

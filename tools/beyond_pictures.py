@@ -27,7 +27,7 @@ from torch import Tensor
 import realistic_tta
 from realistic_tta.datasets.corruptions.catalogue import corrupt
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.statistics.channel_statistics import ChannelStatistics
 from realistic_tta.statistics.content import Content, scatter_of, whiten, whitening

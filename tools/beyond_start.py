@@ -23,7 +23,7 @@ from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.base import AdaptedNetwork
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 SEEN = (0, 50, 200, 1000)  # images before those that are counted
 COUNTED, PART = 200, 50

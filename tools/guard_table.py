@@ -26,7 +26,7 @@ from realistic_tta import adapt
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.datasets.stored import open_cifar_c
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 CORRUPTIONS = "gaussian_noise,fog,motion_blur,brightness"
 METHODS = "tent,rectified_tema,tbn,eta,cotta,tema,realistic,sar,adacontrast,alpha_bn,adapt_bn,lame"

@@ -60,7 +60,7 @@ from pathlib import Path
 import torch
 import realistic_tta
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 torch.set_num_threads(1)
 state = Path(sys.argv[1], "state.safetensors")

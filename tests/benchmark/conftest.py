@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from bench_subjects import TINY, write_world
 
-from realistic_tta.networks.catalogue import NETWORKS
+from realistic_tta.models.registry import NETWORKS
 
 
 @pytest.fixture(scope="session")

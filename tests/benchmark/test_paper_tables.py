@@ -18,7 +18,7 @@ from realistic_tta.benchmark.paper_tables import (
     printed,
 )
 from realistic_tta.commands.reproduce import TABLES as OFFERED
-from realistic_tta.networks.catalogue import find
+from realistic_tta.models.registry import find
 from realistic_tta.streams.settings import SETTINGS
 
 # Typed from the paper's own tables: block by block, a row with its average last.

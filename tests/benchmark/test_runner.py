@@ -24,7 +24,7 @@ from realistic_tta.benchmark.unfinished import state_file
 from realistic_tta.datasets.catalogue import CORRUPTIONS
 from realistic_tta.errors import NetworkError
 from realistic_tta.methods.source import Source
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 
 

@@ -17,7 +17,7 @@ from realistic_tta.benchmark.runner import evaluate, is_done, make_jobs
 from realistic_tta.benchmark.tally import POINTS, Tally
 from realistic_tta.benchmark.traces import finished_trace, trace_point
 from realistic_tta.errors import ResultsError
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.results import Results
 from realistic_tta.statistics.momentum import choose_momentum
 from realistic_tta.traces import Trace, TracePoint, read_trace, trace_file, write_trace

@@ -11,7 +11,7 @@ from published import Pixels, write_row_sheets
 from realistic_tta import adapt
 from realistic_tta.cli import main
 from realistic_tta.datasets.catalogue import CORRUPTIONS
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 
 def shaded() -> tuple[Pixels, list[int]]:

@@ -28,7 +28,7 @@ from realistic_tta.faults.samples import FAULTS
 from realistic_tta.faults.store import path_of, read, write
 from realistic_tta.faults.table import errors, table
 from realistic_tta.faults.trial import Outcome, Trial, class_of, run, stream, subject
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 GOOD = Trial("source", "none", 0, images=60, batch_size=8)
 

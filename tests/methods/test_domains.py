@@ -13,7 +13,7 @@ from realistic_tta import SettingError, adapt
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.domains import DomainsMethod
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.statistics import kernel
 
 KINDS = (("speckle_noise", 5), ("gaussian_blur", 5), ("saturate", 5))

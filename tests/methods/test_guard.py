@@ -22,7 +22,7 @@ from realistic_tta.errors import NotFiniteError
 from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.normalization.replicas import Replicas
 
 CLASSES = 4

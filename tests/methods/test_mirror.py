@@ -18,7 +18,7 @@ from realistic_tta import ForwardError, InputError, SettingError, adapt
 from realistic_tta.datasets.corruptions.catalogue import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.statistics.arrays import as_tensor
 from realistic_tta.statistics.likeness import Likeness, compare, second_look
 

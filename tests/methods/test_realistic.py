@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from realistic_tta import AdaptedNetwork, SettingError, adapt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.statistics.arrays import as_tensor, at_hand
 from realistic_tta.statistics.label_order import STAYS
 from realistic_tta.statistics.memories import Weights

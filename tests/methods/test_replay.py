@@ -14,7 +14,7 @@ from realistic_tta.errors import InputError, NetworkError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.replay import REPLAYS, replay
 from realistic_tta.methods.replayable import why_not
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "source": {"method": "source"},

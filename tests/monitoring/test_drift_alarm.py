@@ -14,7 +14,7 @@ from realistic_tta import DriftAlarm, InputError, SettingError, adapt
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.monitoring.drift_alarm import p_value
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])

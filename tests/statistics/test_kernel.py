@@ -19,7 +19,7 @@ from torch import Tensor
 import realistic_tta
 from realistic_tta.datasets.sample import load_sample
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.normalization.course import Course, Shares, Weighed, sight_of
 from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.statistics import kernel as kernel_module
@@ -351,7 +351,7 @@ def test_without_the_extension_the_package_works() -> None:
         "import sys; sys.modules['realistic_tta.statistics._kernel'] = None\n"
         "import torch, realistic_tta\n"
         "from realistic_tta.statistics.kernel import kernel\n"
-        "from realistic_tta.networks.checkpoints import load_network\n"
+        "from realistic_tta.models.checkpoints import load_network\n"
         "adapted = realistic_tta.adapt(load_network('cifar10'))\n"
         "print(kernel, tuple(adapted(torch.rand(2, 3, 32, 32)).shape))\n"
     )

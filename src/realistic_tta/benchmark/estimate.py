@@ -10,7 +10,7 @@ import torch
 
 from realistic_tta.datasets.catalogue import CORRUPTIONS, data_folder
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 
 from .data import find_data, open_published

@@ -16,7 +16,7 @@ from typing import Any
 
 from realistic_tta.errors import SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS, preset_settings
-from realistic_tta.networks.catalogue import find as find_network
+from realistic_tta.models.registry import find as find_network
 from realistic_tta.streams.manifest import short_hash
 from realistic_tta.streams.settings import SETTINGS, StreamPlan
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from realistic_tta.methods.replayable import why_not
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 
 from .data import open_stream

@@ -12,9 +12,9 @@ from realistic_tta.datasets.catalogue import data_folder, dataset
 from realistic_tta.datasets.stored import ABOUT
 from realistic_tta.errors import DataError, SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS
-from realistic_tta.networks.catalogue import find as find_network
-from realistic_tta.networks.catalogue import networks_folder
-from realistic_tta.networks.catalogue import on_disk as network_on_disk
+from realistic_tta.models.registry import find as find_network
+from realistic_tta.models.registry import networks_folder
+from realistic_tta.models.registry import on_disk as network_on_disk
 from realistic_tta.streams.settings import SETTINGS
 
 from .data import IN_PACKAGE, find_data, on_disk

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.results import Record, Results
 from realistic_tta.streams.manifest import manifest, short_hash
 from realistic_tta.streams.orderings import Part

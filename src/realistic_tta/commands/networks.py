@@ -18,7 +18,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _networks(arguments: argparse.Namespace) -> None:
-    from realistic_tta.networks.catalogue import NETWORKS, networks_folder, on_disk, outline, size
+    from realistic_tta.models.registry import NETWORKS, networks_folder, on_disk, outline, size
 
     rows = []
     for name, source in NETWORKS.items():

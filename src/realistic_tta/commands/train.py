@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from realistic_tta.datasets.images import Images
-    from realistic_tta.networks.training import Progress, Recipe
+    from realistic_tta.models.training import Progress, Recipe
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,8 +46,8 @@ def _train(arguments: argparse.Namespace) -> None:
     from safetensors.torch import save_file
 
     from realistic_tta.datasets.cifar import load_cifar
-    from realistic_tta.networks.catalogue import build, networks_folder
-    from realistic_tta.networks.training import Recipe, train
+    from realistic_tta.models.registry import build, networks_folder
+    from realistic_tta.models.training import Recipe, train
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)

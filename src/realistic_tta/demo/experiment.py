@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from realistic_tta.benchmark.experiment import Experiment
-from realistic_tta.networks.catalogue import EMBEDDED
+from realistic_tta.models.registry import EMBEDDED
 
 NETWORK, DATA = "cifar10", "cifar10-c-sample"
 

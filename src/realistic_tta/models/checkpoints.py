@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError
 
-from .catalogue import NETWORKS, build, find, on_disk, outline
+from .registry import NETWORKS, build, find, on_disk, outline
 from .keras_weights import read_keras_resnet50
 from .resnet import Normalize, ResNet50V1
 

@@ -5,7 +5,7 @@ import torch
 from subjects import on_cpu
 from torch import nn
 
-from realistic_tta.networks.resnet import CifarResNet, ResNet50
+from realistic_tta.models.resnet import CifarResNet, ResNet50
 
 
 def count(network: nn.Module) -> tuple[int, int]:

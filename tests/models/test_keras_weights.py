@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.networks.checkpoints import load_network
-from realistic_tta.networks.keras_weights import convert, read_keras_resnet50
-from realistic_tta.networks.resnet import ResNet50V1
+from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.keras_weights import convert, read_keras_resnet50
+from realistic_tta.models.resnet import ResNet50V1
 
 Tensors = dict[str, Tensor]
 MEAN_BGR = torch.tensor([103.939, 116.779, 123.68]).view(3, 1, 1)

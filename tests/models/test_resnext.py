@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from realistic_tta.networks.resnext import CifarResNeXt
+from realistic_tta.models.resnext import CifarResNeXt
 
 
 def test_resnext_29_has_the_published_size() -> None:

@@ -9,7 +9,7 @@ from networks.published import robustbench_wrn, stored
 
 from realistic_tta.cli import main
 from realistic_tta.errors import NetworkError, SettingError
-from realistic_tta.networks.catalogue import (
+from realistic_tta.models.registry import (
     EMBEDDED,
     NETWORKS,
     build,
@@ -18,7 +18,7 @@ from realistic_tta.networks.catalogue import (
     outline,
     size,
 )
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_network
 
 SIZES = {  # parameters and BatchNorm layers, as published
     "cifar10": (269_722, 19),

@@ -14,8 +14,8 @@ from torch import nn
 from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
 from realistic_tta.datasets.corruptions import corrupt
 from realistic_tta.datasets.sample import load_sample
-from realistic_tta.networks.catalogue import EMBEDDED, find
-from realistic_tta.networks.checkpoints import load_network
+from realistic_tta.models.registry import EMBEDDED, find
+from realistic_tta.models.checkpoints import load_network
 
 NAMES = sorted(file.stem for file in EMBEDDED.glob("*.safetensors"))
 PROMISED = {"cifar10": 9.0, "cifar100": 34.0}  # percent wrong on clean test images, at most

@@ -19,9 +19,9 @@ from networks.published import (
 from torch import Tensor
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.networks.catalogue import build
-from realistic_tta.networks.checkpoints import load_network, load_weights
-from realistic_tta.networks.resnet import CifarResNet
+from realistic_tta.models.registry import build
+from realistic_tta.models.checkpoints import load_network, load_weights
+from realistic_tta.models.resnet import CifarResNet
 
 HALVES = torch.full((1, 3, 1, 1), 0.5)
 

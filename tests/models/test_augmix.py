@@ -8,8 +8,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from realistic_tta.networks import augmix as module
-from realistic_tta.networks.augmix import OPERATIONS, augmix
+from realistic_tta.models import augmix as module
+from realistic_tta.models.augmix import OPERATIONS, augmix
 
 
 def pictures(count: int = 12, side: int = 32) -> Tensor:

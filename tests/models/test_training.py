@@ -8,7 +8,7 @@ import torch
 from subjects import on_cpu
 from torch import Tensor, nn
 
-from realistic_tta.networks.training import Progress, Recipe, augment, remeasure, train
+from realistic_tta.models.training import Progress, Recipe, augment, remeasure, train
 
 RECIPE = Recipe(epochs=4, batch_size=16, peak_rate=0.05, averaging=0.8, padding=1)
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from realistic_tta.networks.resnet import Normalize
-from realistic_tta.networks.wide_resnet import PreactivationBlock, WideResNet
+from realistic_tta.models.resnet import Normalize
+from realistic_tta.models.wide_resnet import PreactivationBlock, WideResNet
 
 
 def count(network: nn.Module) -> tuple[int, int]:
