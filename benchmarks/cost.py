@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.models.resnet import CifarResNet, ResNet50
 

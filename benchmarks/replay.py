@@ -22,7 +22,7 @@ from torch import Tensor
 
 import realistic_tta
 from realistic_tta.benchmark.replay import TOGETHER
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.replay import replay
 from realistic_tta.models.checkpoints import load_network
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from realistic_tta.benchmark.estimate import PASSES, batches_of
 from realistic_tta.benchmark.experiment import Experiment, grid
-from realistic_tta.datasets.imagenet import open_imagenet, read_photograph
+from realistic_tta.data.imagenet import open_imagenet, read_photograph
 
 IMAGES, PARTS, DAY = 50_000, 15, 24 * 3600
 SIZES, SEEDS = [200, 64, 16, 4, 2, 1], [1, 2, 3]

@@ -23,7 +23,7 @@ from torch import Tensor
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.runner import Job, evaluate
 from realistic_tta.benchmark.tally import Tally
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.source import Source
 from realistic_tta.models.registry import NETWORKS, SourceNetwork

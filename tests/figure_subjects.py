@@ -8,7 +8,7 @@ from typing import Any
 
 from bench_subjects import record
 
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.results import PartResult, Record
 from realistic_tta.traces import Trace, TracePoint
 

@@ -29,14 +29,14 @@ import realistic_tta
 from realistic_tta.benchmark import unfinished
 from realistic_tta.benchmark.experiment import grid, read_grid
 from realistic_tta.benchmark.tally import Tally
-from realistic_tta.datasets.catalogue import CIFAR10_CLASSES
-from realistic_tta.datasets.cifar_batches import read_cifar10_batches
-from realistic_tta.datasets.cifar_sheets import read_tile_sheets
-from realistic_tta.datasets.files import list_files
-from realistic_tta.datasets.imagenet_c import open_imagenet_c, read_list
-from realistic_tta.datasets.pictures import decode_rgb
-from realistic_tta.datasets.stored import open_cifar_c
-from realistic_tta.datasets.unpack import unpack
+from realistic_tta.data.registry import CIFAR10_CLASSES
+from realistic_tta.data.cifar_batches import read_cifar10_batches
+from realistic_tta.data.cifar_sheets import read_tile_sheets
+from realistic_tta.data.archives import list_files
+from realistic_tta.data.imagenet_c import open_imagenet_c, read_list
+from realistic_tta.data.decode import decode_rgb
+from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.unpack import unpack
 from realistic_tta.errors import RealisticTTAError
 from realistic_tta.exports import to_csv
 from realistic_tta.models.checkpoints import load_weights

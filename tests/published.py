@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from realistic_tta.datasets.catalogue import CIFAR10_CLASSES, CIFAR100_CLASSES, CORRUPTIONS
+from realistic_tta.data.registry import CIFAR10_CLASSES, CIFAR100_CLASSES, CORRUPTIONS
 
 Pixels = NDArray[np.uint8]
 

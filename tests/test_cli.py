@@ -83,7 +83,7 @@ def test_an_interrupt_ends_quietly(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("realistic_tta.datasets.cifar.load_cifar", interrupt)
+    monkeypatch.setattr("realistic_tta.data.cifar.load_cifar", interrupt)
     assert main(["corrupt", "cifar10", "--out", "nowhere"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
 

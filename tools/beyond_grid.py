@@ -34,9 +34,9 @@ from torch import Tensor
 
 import realistic_tta
 from realistic_tta.benchmark.data import DATA, IN_PACKAGE, open_stream, prepare
-from realistic_tta.datasets.cifar import load_cifar
-from realistic_tta.datasets.images import Images
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.cifar import load_cifar
+from realistic_tta.data.images import Images
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
 from realistic_tta.streams.stream import Stream

@@ -25,8 +25,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import realistic_tta
-from realistic_tta.datasets.corruptions.catalogue import corrupt
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.corruptions.catalogue import corrupt
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.statistics.channel_statistics import ChannelStatistics

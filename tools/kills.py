@@ -46,8 +46,8 @@ from pathlib import Path
 package = sys.modules["realistic_tta"] = types.ModuleType("realistic_tta")
 spec = importlib.machinery.PathFinder.find_spec("realistic_tta")
 package.__path__ = spec.submodule_search_locations
-from realistic_tta.datasets.catalogue import Archive
-from realistic_tta.datasets.download import fetch
+from realistic_tta.data.registry import Archive
+from realistic_tta.data.download import fetch
 
 name, url, size, md5, folder = sys.argv[1:]
 print("begun", flush=True)
@@ -59,7 +59,7 @@ import sys
 from pathlib import Path
 import torch
 import realistic_tta
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.checkpoints import load_network
 
 torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from realistic_tta.benchmark.machine import versions
 from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
 from realistic_tta.benchmark.tally import POINTS, Tally
 from realistic_tta.benchmark.unfinished import state_file
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import NetworkError
 from realistic_tta.methods.source import Source
 from realistic_tta.models.checkpoints import load_network

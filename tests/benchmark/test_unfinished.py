@@ -19,7 +19,7 @@ from realistic_tta.benchmark.machine import versions
 from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
 from realistic_tta.benchmark.tally import Tally
 from realistic_tta.benchmark.unfinished import SUM, forget, restore, state_file
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import StreamPlan
 

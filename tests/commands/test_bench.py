@@ -29,8 +29,8 @@ from realistic_tta.cli import main
 from realistic_tta.commands import bench_display
 from realistic_tta.commands.bench_board import Board
 from realistic_tta.commands.bench_display import table
-from realistic_tta.datasets.images import Images
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.images import Images
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.results import Record, Results
 
 BENCH = ["bench", "--network", "resnet-20", "--images", "2", "--batch-sizes", "2"]

@@ -9,8 +9,8 @@ import pytest
 import web
 
 from realistic_tta.cli import main
-from realistic_tta.datasets import catalogue
-from realistic_tta.datasets.catalogue import DATASETS, Archive, Dataset, NpmMirror
+from realistic_tta.data import catalogue
+from realistic_tta.data.registry import DATASETS, Archive, Dataset, NpmMirror
 
 Captured = pytest.CaptureFixture[str]
 

@@ -7,9 +7,9 @@ import pytest
 from datasets.pictures import flat, pictures
 
 from realistic_tta import SettingError
-from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.corruptions.catalogue import FUNCTIONS
+from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.corruptions.catalogue import FUNCTIONS
 
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 

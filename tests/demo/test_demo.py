@@ -21,7 +21,7 @@ from realistic_tta.benchmark.data import prepare
 from realistic_tta.benchmark.events import Event, Finished, Progress, Started
 from realistic_tta.benchmark.runner import Job, evaluate, failed, make_jobs
 from realistic_tta.cli import main
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.demo.display import Display
 from realistic_tta.demo.experiment import DATA, Setup
 from realistic_tta.demo.words import breaks, errors_of, headline

@@ -12,7 +12,7 @@ from torch import nn
 
 import realistic_tta
 from realistic_tta import METHODS
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.errors import ResultsError, SettingError
 from realistic_tta.faults import engine, trial
 from realistic_tta.faults.crafted import (

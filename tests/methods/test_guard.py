@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta import AdaptedNetwork, SettingError, StateError, adapt
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.errors import NotFiniteError
 from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled

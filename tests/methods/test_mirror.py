@@ -15,8 +15,8 @@ from subjects import convolutional, images, on_cpu, randomize, same, snapshot
 from torch import Tensor, nn
 
 from realistic_tta import ForwardError, InputError, SettingError, adapt
-from realistic_tta.datasets.corruptions.catalogue import corrupt
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.corruptions.catalogue import corrupt
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.statistics.arrays import as_tensor

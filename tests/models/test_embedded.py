@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.registry import EMBEDDED, find
 from realistic_tta.models.checkpoints import load_network
 

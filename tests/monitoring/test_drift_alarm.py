@@ -11,8 +11,8 @@ from subjects import convolutional, images
 from torch import Tensor
 
 from realistic_tta import DriftAlarm, InputError, SettingError, adapt
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.monitoring.drift_alarm import p_value
 from realistic_tta.models.checkpoints import load_network
 

@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.report.page_tables import paper_errors
 from realistic_tta.results import PartResult, Record
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from realistic_tta import METHODS as ALL_METHODS
 from realistic_tta.cli import main
 from realistic_tta.commands import bench
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ResultsError
 from realistic_tta.report.catalogue import FIGURES, draw
 from realistic_tta.report.channel_mean import channel_mean

@@ -17,7 +17,7 @@ from subjects import images
 from torch import Tensor
 
 import realistic_tta
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.normalization.course import Course, Shares, Weighed, sight_of

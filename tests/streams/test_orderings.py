@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realistic_tta.datasets.catalogue import CORRUPTIONS
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import SettingError
 from realistic_tta.streams.orderings import (
     Indices,

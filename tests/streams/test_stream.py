@@ -12,8 +12,8 @@ import pytest
 import torch
 from published import random_images
 
-from realistic_tta.datasets.images import Images
-from realistic_tta.datasets.stored import open_cifar_c
+from realistic_tta.data.images import Images
+from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.errors import DataError, SettingError
 from realistic_tta.streams.manifest import manifest, short_hash
 from realistic_tta.streams.orderings import Part
@@ -133,7 +133,7 @@ def test_the_hash_knows_everything_that_changes_what_is_shown() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from realistic_tta.datasets.stored import open_cifar_c
+from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.streams.manifest import manifest, short_hash
 from realistic_tta.streams.settings import SETTINGS, StreamPlan
 from realistic_tta.streams.stream import Stream

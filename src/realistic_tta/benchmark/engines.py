@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from realistic_tta.datasets.generate import start_worker
+from realistic_tta.data.generate import start_worker
 from realistic_tta.errors import ResultsError
 from realistic_tta.results import Results
 

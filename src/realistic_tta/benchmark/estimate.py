@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from realistic_tta.datasets.catalogue import CORRUPTIONS, data_folder
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.registry import CORRUPTIONS, data_folder
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.streams.settings import SETTINGS
 

@@ -22,7 +22,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from realistic_tta.datasets.catalogue import data_folder
+from realistic_tta.data.registry import data_folder
 from realistic_tta.errors import ResultsError, SettingError
 from realistic_tta.results import DONE, Results
 

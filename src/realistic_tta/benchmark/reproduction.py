@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realistic_tta.datasets.catalogue import data_folder, dataset
-from realistic_tta.datasets.stored import ABOUT
+from realistic_tta.data.registry import data_folder, dataset
+from realistic_tta.data.cifar_c import ABOUT
 from realistic_tta.errors import DataError, SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.models.registry import find as find_network

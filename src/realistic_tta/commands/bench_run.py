@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from realistic_tta.benchmark.events import Event
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.runner import Job
-    from realistic_tta.datasets.generate import Progress
+    from realistic_tta.data.generate import Progress
     from realistic_tta.results import Record, Results
 
     Engine = Callable[[Sequence[Job]], Iterator[Event]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from realistic_tta.datasets.generate import Progress
+    from realistic_tta.data.generate import Progress
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +34,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _corrupt(arguments: argparse.Namespace) -> None:
-    from realistic_tta.datasets.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS
+    from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 
     groups = {"all": CORRUPTIONS, "extra": EXTRA_CORRUPTIONS}
     how: dict[str, Any] = {
@@ -50,8 +50,8 @@ def _corrupt(arguments: argparse.Namespace) -> None:
 
 
 def _arrays(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
-    from realistic_tta.datasets.cifar import load_cifar
-    from realistic_tta.datasets.generate import generate
+    from realistic_tta.data.cifar import load_cifar
+    from realistic_tta.data.generate import generate
 
     clean = load_cifar(arguments.data, "test", arguments.source)
     count = arguments.images or len(clean)
@@ -59,8 +59,8 @@ def _arrays(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
 
 
 def _photographs(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
-    from realistic_tta.datasets.generate_photographs import generate_photographs
-    from realistic_tta.datasets.imagenet import Photographs, open_imagenet
+    from realistic_tta.data.generate_photographs import generate_photographs
+    from realistic_tta.data.imagenet import Photographs, open_imagenet
 
     if arguments.source is None:
         raise ValueError("imagenet needs --source, a folder with the validation photographs")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from realistic_tta.datasets.catalogue import DATASETS, Archive, Dataset, data_folder, dataset
+from realistic_tta.data.registry import DATASETS, Archive, Dataset, data_folder, dataset
 from realistic_tta.errors import DataError
 
 
@@ -56,7 +56,7 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _where(each: Dataset, root: Path) -> str:
     """On disk, begun, or the address it is published at."""
-    from realistic_tta.datasets.download import partial_of
+    from realistic_tta.data.download import partial_of
 
     folder = root / each.name
     there = [file for file in files_of(each) if (folder / file.name).exists()]
@@ -79,7 +79,7 @@ def _complete(each: Dataset, there: list[Archive]) -> bool:
 
 
 def _get(arguments: argparse.Namespace) -> None:
-    from realistic_tta.datasets.download import fetch, fetch_by_npm
+    from realistic_tta.data.download import fetch, fetch_by_npm
 
     each = dataset(arguments.name)
     folder = _root(arguments) / each.name
@@ -98,7 +98,7 @@ def _get(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from realistic_tta.datasets.download import check_file, partial_of
+    from realistic_tta.data.download import check_file, partial_of
 
     root = _root(arguments)
     wrong = 0
@@ -122,7 +122,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
-    from realistic_tta.datasets.unpack import unpack
+    from realistic_tta.data.unpack import unpack
 
     each = dataset(arguments.name)
     folder = _root(arguments) / each.name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from realistic_tta.datasets.images import Images
+    from realistic_tta.data.images import Images
     from realistic_tta.models.training import Progress, Recipe
 
 
@@ -45,7 +45,7 @@ def _train(arguments: argparse.Namespace) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from realistic_tta.datasets.cifar import load_cifar
+    from realistic_tta.data.cifar import load_cifar
     from realistic_tta.models.registry import build, networks_folder
     from realistic_tta.models.training import Recipe, train
 
@@ -111,8 +111,8 @@ def _card(
     """What the network is, how it was made, and how wrong it is, clean and corrupted."""
     import numpy as np
 
-    from realistic_tta.datasets.catalogue import CORRUPTIONS
-    from realistic_tta.datasets.corruptions import corrupt
+    from realistic_tta.data.registry import CORRUPTIONS
+    from realistic_tta.data.corruptions import corrupt
 
     errors = {}
     for name in CORRUPTIONS:

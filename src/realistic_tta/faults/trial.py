@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.corruptions.catalogue import check
-from realistic_tta.datasets.images import Images
-from realistic_tta.datasets.sample import load_sample
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.corruptions.catalogue import check
+from realistic_tta.data.images import Images
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.errors import InputError, SettingError, unknown
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from realistic_tta.datasets.images import LabelledImages
+from realistic_tta.data.images import LabelledImages
 from realistic_tta.errors import DataError, SettingError
 
 from .orderings import Indices, Loader, Part

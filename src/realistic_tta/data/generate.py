@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import SettingError
 
-from .catalogue import CORRUPTIONS, SEVERITIES
+from .registry import CORRUPTIONS, SEVERITIES
 from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS, check
 from .corruptions.pixels import Bytes
-from .stored import ABOUT
+from .cifar_c import ABOUT
 
 PIECE = 250  # images; fixed, because every piece has its own generator
 

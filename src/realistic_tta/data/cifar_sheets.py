@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError
 
-from .catalogue import CIFAR10_CLASSES
-from .files import Files
+from .registry import CIFAR10_CLASSES
+from .archives import Files
 from .images import Images
-from .pictures import decode_rgb
+from .decode import decode_rgb
 
 SIDE = 32
 MOST = 1 << 31  # of a number that is looked at any further

@@ -8,11 +8,11 @@ from datasets.pictures import pictures
 from PIL import Image
 
 from realistic_tta import DataError, SettingError
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.generate import Progress
-from realistic_tta.datasets.generate_photographs import PIECE, generate_photographs
-from realistic_tta.datasets.imagenet import Photographs, open_imagenet, read_photograph
-from realistic_tta.datasets.imagenet_c import open_imagenet_c
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.generate import Progress
+from realistic_tta.data.generate_photographs import PIECE, generate_photographs
+from realistic_tta.data.imagenet import Photographs, open_imagenet, read_photograph
+from realistic_tta.data.imagenet_c import open_imagenet_c
 
 WNIDS = ("n01", "n02", "n03")
 

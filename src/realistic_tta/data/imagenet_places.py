@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from realistic_tta.errors import DataError
 
-from .files import DAMAGES, damaged, members_of
-from .stored import Span
+from .archives import DAMAGES, damaged, members_of
+from .cifar_c import Span
 
 GZIP = b"\x1f\x8b"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from realistic_tta.errors import DataError
 
-from .files import members_of, open_tar
+from .archives import members_of, open_tar
 
 DEEPEST = 50  # folders in folders; ImageNet-C has four
 

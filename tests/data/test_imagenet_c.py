@@ -7,8 +7,8 @@ import numpy as np
 import published
 import pytest
 
-from realistic_tta.datasets.imagenet_c import CorruptedFiles, open_imagenet_c
-from realistic_tta.datasets.images import LabelledImages
+from realistic_tta.data.imagenet_c import CorruptedFiles, open_imagenet_c
+from realistic_tta.data.images import LabelledImages
 from realistic_tta.errors import DataError
 
 CORRUPTIONS = ("fog", "contrast")

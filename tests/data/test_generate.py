@@ -14,9 +14,9 @@ import pytest
 from datasets.pictures import pictures
 
 from realistic_tta import SettingError
-from realistic_tta.datasets import generate as module
-from realistic_tta.datasets.corruptions import corrupt
-from realistic_tta.datasets.generate import PIECE, Progress, generate
+from realistic_tta.data import generate as module
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.generate import PIECE, Progress, generate
 
 NAMES = ("contrast", "gaussian_noise", "frost")
 

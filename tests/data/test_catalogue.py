@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from realistic_tta.datasets.catalogue import (
+from realistic_tta.data.registry import (
     CIFAR10_CLASSES,
     CIFAR100_CLASSES,
     CORRUPTIONS,

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .catalogue import CORRUPTIONS, SEVERITIES
+from .registry import CORRUPTIONS, SEVERITIES
 from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS, check
 from .generate import Progress, check_plan, start_worker

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import web
 
-from realistic_tta.datasets.catalogue import Archive, NpmMirror
-from realistic_tta.datasets.download import (
+from realistic_tta.data.registry import Archive, NpmMirror
+from realistic_tta.data.download import (
     Patience,
     check_file,
     fetch,
@@ -161,8 +161,8 @@ def test_each_attempt_waits_twice_as_long_as_the_last(
 FETCH = """
 import sys
 from pathlib import Path
-from realistic_tta.datasets.catalogue import Archive
-from realistic_tta.datasets.download import fetch
+from realistic_tta.data.registry import Archive
+from realistic_tta.data.download import fetch
 print("begun", flush=True)
 fetch(Archive(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]), Path(sys.argv[5]))
 """

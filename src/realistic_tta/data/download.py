@@ -21,7 +21,7 @@ from pathlib import Path
 
 from realistic_tta.errors import DataError
 
-from .catalogue import Archive, NpmMirror
+from .registry import Archive, NpmMirror
 
 BLOCK, BEGIN = 1 << 20, 1 << 9
 Progress = Callable[[int, int], None]  # bytes there, bytes expected

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from realistic_tta.datasets import files
-from realistic_tta.datasets.files import list_files
-from realistic_tta.datasets.unpack import unpack
+from realistic_tta.data import files
+from realistic_tta.data.archives import list_files
+from realistic_tta.data.unpack import unpack
 from realistic_tta.errors import DataError
 
 Add = Callable[[tarfile.TarFile], None]

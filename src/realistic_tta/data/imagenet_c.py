@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError, unknown
 
-from .catalogue import CORRUPTIONS, SEVERITIES
+from .registry import CORRUPTIONS, SEVERITIES
 from .imagenet_places import Folders, Found, Place, open_archives
-from .pictures import decode_rgb
-from .stored import Span, check_severity
+from .decode import decode_rgb
+from .cifar_c import Span, check_severity
 
 SIDE = 224
 CLASSES = 1000

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError
 
-from .files import Files
+from .archives import Files
 from .images import Images
 
 CIFAR10_BATCHES = {

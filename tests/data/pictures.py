@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from realistic_tta.datasets.corruptions.pixels import Bytes
+from realistic_tta.data.corruptions.pixels import Bytes
 
 
 def pictures(count: int = 8, side: int = 32, seed: int = 0) -> Bytes:

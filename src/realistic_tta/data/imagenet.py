@@ -15,7 +15,7 @@ from PIL import Image
 
 from realistic_tta.errors import DataError
 
-from .pictures import decode_rgb
+from .decode import decode_rgb
 
 SIDE, SHORTER = 224, 256
 LONGEST = 20  # times the shorter side

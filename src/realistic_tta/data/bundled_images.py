@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cifar_sheets import read_tile_sheets
-from .files import list_files
+from .archives import list_files
 from .images import Images, check_images
 
 SAMPLE = Path(__file__).parents[1] / "assets" / "cifar10"

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError, unknown
 
-from .catalogue import CORRUPTIONS, SEVERITIES
-from .files import DAMAGES, damaged, members_of
+from .registry import CORRUPTIONS, SEVERITIES
+from .archives import DAMAGES, damaged, members_of
 from .images import Images, check_labels
 
 ABOUT = "corruptions.json"

@@ -12,9 +12,9 @@ import published
 import pytest
 from PIL import Image
 
-from realistic_tta.datasets import cifar
-from realistic_tta.datasets.cifar import load_cifar
-from realistic_tta.datasets.images import Images
+from realistic_tta.data import cifar
+from realistic_tta.data.cifar import load_cifar
+from realistic_tta.data.images import Images
 from realistic_tta.errors import DataError
 
 IMAGES = published.random_images(13)

@@ -16,10 +16,10 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 from scipy.ndimage import zoom as scipy_zoom
 
-from realistic_tta.datasets.corruptions import blur, digital, noise, weather
-from realistic_tta.datasets.corruptions.colour import from_hsv, to_hsv
-from realistic_tta.datasets.corruptions.parameters import PARAMETERS
-from realistic_tta.datasets.corruptions.pixels import (
+from realistic_tta.data.corruptions import blur, digital, noise, weather
+from realistic_tta.data.corruptions.colour import from_hsv, to_hsv
+from realistic_tta.data.corruptions.parameters import PARAMETERS
+from realistic_tta.data.corruptions.pixels import (
     Bytes,
     motion_blur,
     motion_weights,

@@ -16,10 +16,10 @@ import numpy as np
 
 from realistic_tta.errors import DataError, unknown
 
-from .catalogue import DATASETS, data_folder
+from .registry import DATASETS, data_folder
 from .cifar_batches import read_cifar10_batches, read_cifar100_batches
 from .cifar_sheets import read_row_sheets, read_tile_sheets
-from .files import Files, list_files
+from .archives import Files, list_files
 from .images import Images, check_images, write_array
 
 
