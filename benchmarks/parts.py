@@ -22,7 +22,7 @@ import realistic_tta
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
 from realistic_tta.models.resnet import CifarResNet
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
     MovingAverage,
     RectifiedMovingAverage,

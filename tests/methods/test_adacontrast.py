@@ -24,8 +24,8 @@ from realistic_tta.errors import InputError
 from realistic_tta.methods.adacontrast import corrections
 from realistic_tta.methods.optimizers import SGD
 from realistic_tta.methods.views.contrast_views import strong_view, weak_view
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.normalization.statistics_rules import TrainingStatistics
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.statistics_rules import TrainingStatistics
 from realistic_tta.statistics.channel_statistics import measure
 
 SMALL = {"queue_size": 12, "refine_after": 9, "neighbours": 3}

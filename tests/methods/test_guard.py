@@ -23,7 +23,7 @@ from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.normalization.replicas import Replicas
+from realistic_tta.layers.replicas import Replicas
 
 CLASSES = 4
 SMALL = {"window": 16, "least": 8, "every": 1, "patience": 32, "rest": 24}

@@ -14,12 +14,12 @@ import realistic_tta
 from realistic_tta import AdaptedNetwork, NetworkError, SettingError, adapt
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.methods.replayable import why_not
-from realistic_tta.normalization.robust_rules import (
+from realistic_tta.layers.robust_rules import (
     MixedWithSource,
     RobustBatchStatistics,
     RobustMovingAverage,
 )
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.statistics_rules import (
     BatchStatistics,
     MovingAverage,
     RectifiedMovingAverage,

@@ -20,8 +20,8 @@ import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.normalization.course import Course, Shares, Weighed, sight_of
-from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
+from realistic_tta.layers.course import Course, Shares, Weighed, sight_of
+from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.statistics import kernel as kernel_module
 from realistic_tta.statistics.arrays import as_tensor, at_hand, quiet
 from realistic_tta.statistics.changes import Seen

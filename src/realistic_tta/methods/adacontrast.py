@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from realistic_tta.errors import InputError, NetworkError, SettingError
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
     StatisticsRule,
     TrainingStatistics,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import NotFiniteError
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
 
 from .batch import finite_samples
 from .outputs import map_tensors, tensors_in

@@ -27,7 +27,7 @@ from realistic_tta.errors import (
     SettingError,
     StateError,
 )
-from realistic_tta.normalization.replicas import Replicas
+from realistic_tta.layers.replicas import Replicas
 
 from .bad_samples import Exclusion
 from .batch import Batch

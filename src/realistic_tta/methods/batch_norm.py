@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from realistic_tta.normalization.robust_rules import RobustBatchStatistics, RobustMovingAverage
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.robust_rules import RobustBatchStatistics, RobustMovingAverage
+from realistic_tta.layers.statistics_rules import (
     BatchStatistics,
     InterpolatedStatistics,
     MovingAverage,

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.normalization.network import (
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.network import (
     describe_missing,
     other_normalizations,
     replace_batch_norms,
     restore_batch_norms,
 )
-from realistic_tta.normalization.replicas import Replicas
-from realistic_tta.normalization.statistics_rules import StatisticsRule, reached, share
+from realistic_tta.layers.replicas import Replicas
+from realistic_tta.layers.statistics_rules import StatisticsRule, reached, share
 from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate
 from realistic_tta.statistics.rectification import divergence
 

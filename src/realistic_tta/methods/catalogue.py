@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError, unknown
-from realistic_tta.normalization.replicas import Replicas
+from realistic_tta.layers.replicas import Replicas
 
 from .adacontrast import AdaContrast
 from .bad_samples import Exclusion

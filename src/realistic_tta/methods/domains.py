@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import SettingError
-from realistic_tta.normalization.course import Course
-from realistic_tta.normalization.domain_statistics import (
+from realistic_tta.layers.course import Course
+from realistic_tta.layers.domain_statistics import (
     DomainMemory,
     DomainStatistics,
     Recognition,
 )
-from realistic_tta.normalization.remembered_statistics import Known, RememberedStatistics
+from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.statistics.domains import Domains, belief
 from realistic_tta.statistics.memories import Weights
 from realistic_tta.statistics.signature import FEATURES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from realistic_tta.normalization.network import is_batch_norm, original_name
+from realistic_tta.layers.network import is_batch_norm, original_name
 
 
 @dataclass(frozen=True)

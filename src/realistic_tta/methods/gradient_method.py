@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
-from realistic_tta.normalization.network import affine_layers, describe_affine
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.network import affine_layers, describe_affine
+from realistic_tta.layers.statistics_rules import (
     StatisticsRule,
     TrainingStatistics,
     UnrecordedStatistics,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.normalization.remembered_statistics import (
+from realistic_tta.layers.remembered_statistics import (
     RememberedStatistics,
     trust_in_images,
 )

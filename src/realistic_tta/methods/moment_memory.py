@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.normalization.course import Course
-from realistic_tta.normalization.remembered_statistics import RememberedStatistics
+from realistic_tta.layers.course import Course
+from realistic_tta.layers.remembered_statistics import RememberedStatistics
 from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, join
 from realistic_tta.statistics.changes import RECENT
 from realistic_tta.statistics.memories import (

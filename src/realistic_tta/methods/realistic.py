@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.normalization.course import Course, Shares, Weighed, features_of
-from realistic_tta.normalization.remembered_statistics import (
+from realistic_tta.layers.course import Course, Shares, Weighed, features_of
+from realistic_tta.layers.remembered_statistics import (
     BatchVariances,
     Known,
     RememberedStatistics,
@@ -21,7 +21,7 @@ from realistic_tta.normalization.remembered_statistics import (
     in_full,
     is_cast,
 )
-from realistic_tta.normalization.statistics_rules import reached
+from realistic_tta.layers.statistics_rules import reached
 from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, positive_part, quiet
 from realistic_tta.statistics.changes import Changes, Seen
 from realistic_tta.statistics.channel_statistics import ChannelStatistics

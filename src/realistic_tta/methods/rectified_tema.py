@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import SettingError
-from realistic_tta.normalization.robust_rules import MixedWithSource, RobustMovingAverage
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.robust_rules import MixedWithSource, RobustMovingAverage
+from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
     RectifiedMovingAverage,
     StatisticsRule,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import InputError, NetworkError
-from realistic_tta.normalization.replay_rules import (
+from realistic_tta.layers.replay_rules import (
     EachAverage,
     EachBatch,
     EachBatchAlone,
@@ -23,7 +23,7 @@ from realistic_tta.normalization.replay_rules import (
     EachRectified,
     of_images,
 )
-from realistic_tta.normalization.statistics_rules import FixedStatistics
+from realistic_tta.layers.statistics_rules import FixedStatistics
 from realistic_tta.statistics.batch_by_batch import (
     Batches,
     average_each,

@@ -7,7 +7,7 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.normalization.network import is_batch_norm
+from realistic_tta.layers.network import is_batch_norm
 
 from .base import AdaptedNetwork
 from .batch_norm_method import BatchNormMethod

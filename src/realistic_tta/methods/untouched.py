@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from realistic_tta.normalization.network import is_batch_norm, other_normalizations
+from realistic_tta.layers.network import is_batch_norm, other_normalizations
 
 from .base import AdaptedNetwork
 from .report import LeftAlone, Report

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.normalization.network import layers_with_parameters
+from realistic_tta.layers.network import layers_with_parameters
 
 from .checks import check_seed
 from .gradient_method import GradientMethod, TrainingSettings

@@ -10,8 +10,8 @@ from subjects import CPU, convolutional, images, on_cpu, randomize, residual, sa
 from torch import Tensor, nn
 
 from realistic_tta import InputError, NetworkError, adapt
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.normalization.network import (
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.network import (
     is_batch_norm,
     layers_with_parameters,
     other_normalizations,

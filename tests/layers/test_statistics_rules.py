@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from subjects import randomize
 from torch import Tensor, nn
 
-from realistic_tta.normalization.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.normalization.statistics_rules import (
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.statistics_rules import (
     BatchStatistics,
     FixedStatistics,
     InterpolatedStatistics,

@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 
 from realistic_tta import METHODS, InputError, SettingError, SyncError, adapt, load
 from realistic_tta.errors import NotFiniteError
-from realistic_tta.normalization.replicas import merge
+from realistic_tta.layers.replicas import merge
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 METHODS_THAT_SYNC = ["tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema", "realistic"]
