@@ -20,8 +20,8 @@ from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
 from .methods.restore import load
 from .monitoring.drift_alarm import DriftAlarm
-from .statistics.class_diversity import class_diversity, iid_class_diversity
-from .statistics.momentum import choose_momentum
+from .functional.class_diversity import class_diversity, iid_class_diversity
+from .functional.momentum import choose_momentum
 
 __version__ = _version("realistic-tta")
 

@@ -19,7 +19,7 @@ from realistic_tta.benchmark.traces import finished_trace, trace_point
 from realistic_tta.errors import ResultsError
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.results import Results
-from realistic_tta.statistics.momentum import choose_momentum
+from realistic_tta.functional.momentum import choose_momentum
 from realistic_tta.traces import Trace, TracePoint, read_trace, trace_file, write_trace
 
 TRACE = Trace(

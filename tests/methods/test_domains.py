@@ -14,7 +14,7 @@ from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.domains import DomainsMethod
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.statistics import kernel
+from realistic_tta.functional import kernel
 
 KINDS = (("speckle_noise", 5), ("gaussian_blur", 5), ("saturate", 5))
 

@@ -11,9 +11,9 @@ from realistic_tta import AdaptedNetwork, SettingError, adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.realistic import Realistic
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.statistics.arrays import as_tensor, at_hand
-from realistic_tta.statistics.label_order import STAYS
-from realistic_tta.statistics.memories import Weights
+from realistic_tta.functional.arrays import as_tensor, at_hand
+from realistic_tta.functional.label_order import STAYS
+from realistic_tta.functional.memories import Weights
 
 
 def first_layer() -> nn.Module:
@@ -240,7 +240,7 @@ def test_tensors_that_are_not_at_hand_give_the_same(
     here = adapt(convolutional(), "realistic", **settings)
     expected = [here(batch) for batch in batches]
     for module in ("arrays", "leaning"):
-        monkeypatch.setattr(f"realistic_tta.statistics.{module}.is_at_hand", lambda _: False)
+        monkeypatch.setattr(f"realistic_tta.functional.{module}.is_at_hand", lambda _: False)
     there = adapt(convolutional(), "realistic", **settings)
     for batch, logits in zip(batches, expected, strict=True):
         torch.testing.assert_close(there(batch), logits, atol=1e-4, rtol=1e-4)

@@ -25,8 +25,8 @@ from realistic_tta.layers.statistics_rules import (
     RectifiedMovingAverage,
     StatisticsRule,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.label_order import STAYS
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.label_order import STAYS
 
 ROBUST = ("tbn", "tema", "rectified_tema", "realistic")
 
@@ -62,7 +62,7 @@ def test_its_rules_are_the_plain_ones_where_every_image_is_trusted(
     sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of a layer that is used twice in a pass."""
-    monkeypatch.setattr("realistic_tta.statistics.trust.trust", lambda far, _: torch.ones_like(far))
+    monkeypatch.setattr("realistic_tta.functional.trust.trust", lambda far, _: torch.ones_like(far))
     source = ChannelStatistics(torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5]))
     before, weight = ChannelStatistics(torch.zeros(2), torch.ones(2)), torch.tensor(0.3)
 

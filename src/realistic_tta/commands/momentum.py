@@ -23,8 +23,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _momentum(arguments: argparse.Namespace) -> None:
-    from realistic_tta.statistics.class_diversity import class_diversity
-    from realistic_tta.statistics.momentum import CANDIDATES, choose_momentum, momentum_objective
+    from realistic_tta.functional.class_diversity import class_diversity
+    from realistic_tta.functional.momentum import CANDIDATES, choose_momentum, momentum_objective
 
     numbers = (arguments.classes, arguments.source_batch_size, arguments.batch_size)
     candidates = [momentum_objective(momentum, *numbers) for momentum in CANDIDATES]

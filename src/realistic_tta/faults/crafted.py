@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, measure
-from realistic_tta.statistics.rectification import VARIANCE_FLOOR, channel_divergence
-from realistic_tta.statistics.trust import moments_about, remoteness, trust
+from realistic_tta.functional.channel_statistics import ChannelStatistics, measure
+from realistic_tta.functional.rectification import VARIANCE_FLOOR, channel_divergence
+from realistic_tta.functional.trust import moments_about, remoteness, trust
 
 KINDS = 8  # different images; the others of a stream are these again
 STEPS = 20

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from realistic_tta.statistics.momentum import choose_momentum
+from realistic_tta.functional.momentum import choose_momentum
 
 CLASSES, SOURCE_BATCH_SIZE = 10, 128  # of the package's network
 

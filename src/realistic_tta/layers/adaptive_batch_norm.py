@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from realistic_tta.errors import InputError
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, values_per_channel
+from realistic_tta.functional.channel_statistics import ChannelStatistics, values_per_channel
 
 from .statistics_rules import StatisticsRule, Told, TrainingStatistics
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import Array, at_hand
-from realistic_tta.statistics.changes import Changes, Seen, Sight, look
-from realistic_tta.statistics.content import scatter_of
-from realistic_tta.statistics.image_moments import Units
-from realistic_tta.statistics.leaning import Number, at_least, number, together
-from realistic_tta.statistics.memories import Weights
-from realistic_tta.statistics.signature import FEATURES, has_signature, mean_signature, signatures
+from realistic_tta.functional.arrays import Array, at_hand
+from realistic_tta.functional.changes import Changes, Seen, Sight, look
+from realistic_tta.functional.content import scatter_of
+from realistic_tta.functional.image_moments import Units
+from realistic_tta.functional.leaning import Number, at_least, number, together
+from realistic_tta.functional.memories import Weights
+from realistic_tta.functional.signature import FEATURES, has_signature, mean_signature, signatures
 
 from .replicas import Replicas
 

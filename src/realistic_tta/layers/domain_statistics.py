@@ -13,12 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import Array, as_tensor, at_hand
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.domains import Domains, Recognised, recognise
-from realistic_tta.statistics.leaning import Number, number
-from realistic_tta.statistics.memories import Weights, add_images
-from realistic_tta.statistics.signature import has_signature, signatures
+from realistic_tta.functional.arrays import Array, as_tensor, at_hand
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.domains import Domains, Recognised, recognise
+from realistic_tta.functional.leaning import Number, number
+from realistic_tta.functional.memories import Weights, add_images
+from realistic_tta.functional.signature import has_signature, signatures
 
 from .course import Course
 from .remembered_statistics import Known, RememberedStatistics, add

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, join
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, pool
-from realistic_tta.statistics.image_moments import (
+from realistic_tta.functional.arrays import Array, as_tensor, at_hand, join
+from realistic_tta.functional.channel_statistics import ChannelStatistics, pool
+from realistic_tta.functional.image_moments import (
     Units,
     image_moments,
     to_batch_variances,
     to_statistics,
     without_between,
 )
-from realistic_tta.statistics.kernel import Room, layer_at_once
-from realistic_tta.statistics.leaning import (
+from realistic_tta.functional.kernel import Room, layer_at_once
+from realistic_tta.functional.leaning import (
     Number,
     lean,
     number,
@@ -32,7 +32,7 @@ from realistic_tta.statistics.leaning import (
     square,
     table,
 )
-from realistic_tta.statistics.trust import remoteness_in_units, trust
+from realistic_tta.functional.trust import remoteness_in_units, trust
 
 from .course import Course, Shares
 from .replicas import Replicas

@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from realistic_tta.errors import InputError, NetworkError
-from realistic_tta.statistics.batch_by_batch import Batches, average_each, measure_each
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate, mix
+from realistic_tta.functional.batch_by_batch import Batches, average_each, measure_each
+from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate, mix
 
 
 class EachBatch(ABC):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed
 
 from realistic_tta.errors import InputError, SettingError, SyncError
-from realistic_tta.statistics.channel_statistics import (
+from realistic_tta.functional.channel_statistics import (
     ChannelStatistics,
     measure,
     values_per_channel,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, mix
-from realistic_tta.statistics.trust import TrustedSums, robust_average
+from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
+from realistic_tta.functional.trust import TrustedSums, robust_average
 
 from .statistics_rules import MovingAverage, StatisticsRule
 

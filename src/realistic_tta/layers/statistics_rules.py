@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.channel_statistics import (
+from realistic_tta.functional.channel_statistics import (
     ChannelStatistics,
     advance_,
     interpolate,

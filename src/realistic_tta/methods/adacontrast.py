@@ -17,7 +17,7 @@ from realistic_tta.layers.statistics_rules import (
     StatisticsRule,
     TrainingStatistics,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, moving_average
+from realistic_tta.functional.channel_statistics import ChannelStatistics, moving_average
 
 from .batch import Batch
 from .checks import check_count, check_number

@@ -18,7 +18,7 @@ from realistic_tta.layers.statistics_rules import (
     MovingAverage,
     StatisticsRule,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
+from realistic_tta.functional.channel_statistics import ChannelStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod

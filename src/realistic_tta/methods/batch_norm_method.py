@@ -25,8 +25,8 @@ from realistic_tta.layers.network import (
 )
 from realistic_tta.layers.replicas import Replicas
 from realistic_tta.layers.statistics_rules import StatisticsRule, reached, share
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, interpolate
-from realistic_tta.statistics.rectification import divergence
+from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate
+from realistic_tta.functional.rectification import divergence
 
 from .base import AdaptedNetwork
 from .batch import Batch

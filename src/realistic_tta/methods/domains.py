@@ -21,9 +21,9 @@ from realistic_tta.layers.domain_statistics import (
     Recognition,
 )
 from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
-from realistic_tta.statistics.domains import Domains, belief
-from realistic_tta.statistics.memories import Weights
-from realistic_tta.statistics.signature import FEATURES
+from realistic_tta.functional.domains import Domains, belief
+from realistic_tta.functional.memories import Weights
+from realistic_tta.functional.signature import FEATURES
 
 from .batch import Batch
 from .checks import check_count

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.statistics.arrays import Array, as_tensor, at_hand
-from realistic_tta.statistics.likeness import Likeness, compare, second_look
+from realistic_tta.functional.arrays import Array, as_tensor, at_hand
+from realistic_tta.functional.likeness import Likeness, compare, second_look
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from realistic_tta.layers.course import Course
 from realistic_tta.layers.remembered_statistics import RememberedStatistics
-from realistic_tta.statistics.arrays import Array, as_tensor, at_hand, join
-from realistic_tta.statistics.changes import RECENT
-from realistic_tta.statistics.memories import (
+from realistic_tta.functional.arrays import Array, as_tensor, at_hand, join
+from realistic_tta.functional.changes import RECENT
+from realistic_tta.functional.memories import (
     Passed,
     Remembered,
     Weights,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from realistic_tta.errors import SettingError
-from realistic_tta.statistics.momentum import choose_momentum
+from realistic_tta.functional.momentum import choose_momentum
 
 from .checks import check_count, check_number, check_switch
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from realistic_tta.errors import SettingError
-from realistic_tta.statistics.momentum import THRESHOLD
+from realistic_tta.functional.momentum import THRESHOLD
 
 from .checks import check_count, check_number, check_switch
 

@@ -17,8 +17,8 @@ from realistic_tta.layers.statistics_rules import (
     StatisticsRule,
     reached,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, mix
-from realistic_tta.statistics.rectification import divergence, source_weights, update_prior
+from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
+from realistic_tta.functional.rectification import divergence, source_weights, update_prior
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod

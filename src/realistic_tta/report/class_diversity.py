@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from realistic_tta.statistics.class_diversity import class_diversity
-from realistic_tta.statistics.momentum import choose_momentum, expanded_scope
+from realistic_tta.functional.class_diversity import class_diversity
+from realistic_tta.functional.momentum import choose_momentum, expanded_scope
 
 from .data_facts import PAPERS, DataFacts
 from .style import STYLES, batch_size_axis, in_style, legend_beside, new_panels

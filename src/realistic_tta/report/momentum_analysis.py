@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from realistic_tta.results import Record
-from realistic_tta.statistics.momentum import choose_momentum
+from realistic_tta.functional.momentum import choose_momentum
 
 from .data_facts import FACTS, DataFacts
 from .selection import by_group, missing

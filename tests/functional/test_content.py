@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from realistic_tta.statistics.content import Content, learn_content, scatter_of, whiten, whitening
+from realistic_tta.functional.content import Content, learn_content, scatter_of, whiten, whitening
 
 FEATURES, PARTS = 24, 4
 ONE = torch.tensor(1.0)

@@ -22,16 +22,16 @@ from realistic_tta.methods.realistic import Realistic
 from realistic_tta.models.checkpoints import load_network
 from realistic_tta.layers.course import Course, Shares, Weighed, sight_of
 from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
-from realistic_tta.statistics import kernel as kernel_module
-from realistic_tta.statistics.arrays import as_tensor, at_hand, quiet
-from realistic_tta.statistics.changes import Seen
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.content import Content, whitened_squares
-from realistic_tta.statistics.image_moments import Units, image_moments, is_far
-from realistic_tta.statistics.kernel import Room, layer_at_once, marks_at_once, moments_at_once
-from realistic_tta.statistics.label_order import LabelOrder, read
-from realistic_tta.statistics.memories import Weights
-from realistic_tta.statistics.signature import signatures
+from realistic_tta.functional import kernel as kernel_module
+from realistic_tta.functional.arrays import as_tensor, at_hand, quiet
+from realistic_tta.functional.changes import Seen
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.content import Content, whitened_squares
+from realistic_tta.functional.image_moments import Units, image_moments, is_far
+from realistic_tta.functional.kernel import Room, layer_at_once, marks_at_once, moments_at_once
+from realistic_tta.functional.label_order import LabelOrder, read
+from realistic_tta.functional.memories import Weights
+from realistic_tta.functional.signature import signatures
 
 pytestmark = pytest.mark.skipif(
     kernel_module.kernel is None, reason="built without a C compiler: Python does all of it"
@@ -348,9 +348,9 @@ def test_copies_do_not_write_into_each_other(again: Callable[[Realistic], Realis
 def test_without_the_extension_the_package_works() -> None:
     """As where nobody had a C compiler."""
     program = (
-        "import sys; sys.modules['realistic_tta.statistics._kernel'] = None\n"
+        "import sys; sys.modules['realistic_tta.functional._kernel'] = None\n"
         "import torch, realistic_tta\n"
-        "from realistic_tta.statistics.kernel import kernel\n"
+        "from realistic_tta.functional.kernel import kernel\n"
         "from realistic_tta.models.checkpoints import load_network\n"
         "adapted = realistic_tta.adapt(load_network('cifar10'))\n"
         "print(kernel, tuple(adapted(torch.rand(2, 3, 32, 32)).shape))\n"

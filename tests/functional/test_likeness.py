@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import at_hand
-from realistic_tta.statistics.likeness import Likeness, compare, second_look
+from realistic_tta.functional.arrays import at_hand
+from realistic_tta.functional.likeness import Likeness, compare, second_look
 
 CLASSES = 4
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realistic_tta.statistics.class_diversity import class_diversity, iid_class_diversity
+from realistic_tta.functional.class_diversity import class_diversity, iid_class_diversity
 
 
 def eq_2(classes: int, batch_size: int) -> Fraction:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import as_tensor, at_hand
-from realistic_tta.statistics.label_order import STAYS, LabelOrder, read, read_in_graph
+from realistic_tta.functional.arrays import as_tensor, at_hand
+from realistic_tta.functional.label_order import STAYS, LabelOrder, read, read_in_graph
 
 DECAY = 0.1 ** (1 / 1024)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from realistic_tta.statistics.batch_by_batch import (
+from realistic_tta.functional.batch_by_batch import (
     Batches,
     average_each,
     average_weights,
     measure_each,
     source_weights_each,
 )
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.rectification import divergence, source_weights
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.rectification import divergence, source_weights
 
 DRAWS = torch.Generator().manual_seed(0)
 SIZES = [3, 1, 4, 2]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.channel_statistics import (
+from realistic_tta.functional.channel_statistics import (
     ChannelStatistics,
     advance_,
     interpolate,

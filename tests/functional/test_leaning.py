@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.leaning import (
+from realistic_tta.functional.leaning import (
     at_least,
     at_most,
     lean,

@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import as_tensor
-from realistic_tta.statistics.channel_statistics import (
+from realistic_tta.functional.arrays import as_tensor
+from realistic_tta.functional.channel_statistics import (
     ChannelStatistics,
     measure,
     moving_average,
 )
-from realistic_tta.statistics.image_moments import Units, image_moments
-from realistic_tta.statistics.rectification import VARIANCE_FLOOR
-from realistic_tta.statistics.trust import (
+from realistic_tta.functional.image_moments import Units, image_moments
+from realistic_tta.functional.rectification import VARIANCE_FLOOR
+from realistic_tta.functional.trust import (
     BOUND,
     TrustedSums,
     moments_about,

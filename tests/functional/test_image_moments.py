@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta.statistics.arrays import as_tensor, at_hand
-from realistic_tta.statistics.channel_statistics import ChannelStatistics, measure
-from realistic_tta.statistics.image_moments import (
+from realistic_tta.functional.arrays import as_tensor, at_hand
+from realistic_tta.functional.channel_statistics import ChannelStatistics, measure
+from realistic_tta.functional.image_moments import (
     Units,
     image_moments,
     is_far,

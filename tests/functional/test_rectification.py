@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.rectification import (
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.rectification import (
     channel_divergence,
     divergence,
     source_weights,

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from realistic_tta.statistics.changes import (
+from realistic_tta.functional.changes import (
     _BETWEEN,
     _FREEDOM,
     _HAZARD,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.channel_statistics import ChannelStatistics
-from realistic_tta.statistics.image_moments import Units
-from realistic_tta.statistics.signature import Marks, has_signature, signatures
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.image_moments import Units
+from realistic_tta.functional.signature import Marks, has_signature, signatures
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from realistic_tta.statistics.momentum import (
+from realistic_tta.functional.momentum import (
     CANDIDATES,
     choose_momentum,
     expanded_scope,

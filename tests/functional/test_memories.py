@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.memories import (
+from realistic_tta.functional.memories import (
     Remembered,
     Weights,
     add_images,

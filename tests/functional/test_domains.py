@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from realistic_tta.statistics.domains import (
+from realistic_tta.functional.domains import (
     Domains,
     belief,
     recognise,
