@@ -19,7 +19,7 @@ from .methods.health import Health
 from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
 from .methods.restore import load
-from .monitoring.drift_alarm import DriftAlarm
+from .serving.drift_alarm import DriftAlarm
 from .functional.class_diversity import class_diversity, iid_class_diversity
 from .functional.momentum import choose_momentum
 

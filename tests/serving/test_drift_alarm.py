@@ -13,7 +13,7 @@ from torch import Tensor
 from realistic_tta import DriftAlarm, InputError, SettingError, adapt
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.monitoring.drift_alarm import p_value
+from realistic_tta.serving.drift_alarm import p_value
 from realistic_tta.models.checkpoints import load_network
 
 

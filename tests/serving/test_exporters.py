@@ -11,9 +11,9 @@ import pytest
 from subjects import convolutional, images, stream
 
 from realistic_tta import Health, LayerReport, SettingError, adapt
-from realistic_tta.monitoring import tensorboard
-from realistic_tta.monitoring.prometheus import prometheus_text
-from realistic_tta.monitoring.tensorboard import TensorBoard, scalars
+from realistic_tta.serving import tensorboard
+from realistic_tta.serving.prometheus import prometheus_text
+from realistic_tta.serving.tensorboard import TensorBoard, scalars
 
 # The grammar of the text format 0.0.4, written down from its description.
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
