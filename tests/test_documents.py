@@ -23,7 +23,7 @@ from realistic_tta.cli import main
 from realistic_tta.demo.display import results
 from realistic_tta.demo.experiment import Setup
 from realistic_tta.demo.words import headline
-from realistic_tta.streams.settings import SETTINGS
+from realistic_tta.benchmark.scenarios import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from realistic_tta.benchmark.ablation import rows_of
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
-from realistic_tta.results import Record, Results
+from realistic_tta.benchmark.results import Record, Results
 
 METHOD = "realistic"
 

@@ -16,7 +16,7 @@ from bench_subjects import (
 from realistic_tta.benchmark.engines import run_local
 from realistic_tta.benchmark.events import Died, Finished, Progress, Started
 from realistic_tta.benchmark.runner import evaluate, make_jobs
-from realistic_tta.results import Results
+from realistic_tta.benchmark.results import Results
 
 pytestmark = pytest.mark.usefixtures("world")
 

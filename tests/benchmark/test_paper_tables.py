@@ -19,7 +19,7 @@ from realistic_tta.benchmark.paper_tables import (
 )
 from realistic_tta.commands.reproduce import TABLES as OFFERED
 from realistic_tta.models.registry import find
-from realistic_tta.streams.settings import SETTINGS
+from realistic_tta.benchmark.scenarios import SETTINGS
 
 # Typed from the paper's own tables: block by block, a row with its average last.
 BY_HAND: list[tuple[str, str, str, str, list[float]]] = [

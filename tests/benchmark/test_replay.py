@@ -14,10 +14,10 @@ from bench_subjects import experiment, figures
 from realistic_tta.benchmark.replay import TOGETHER, chunks
 from realistic_tta.benchmark.replayable import with_replay
 from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
-from realistic_tta.benchmark.tally import Tally
+from realistic_tta.benchmark.metrics import Tally
 from realistic_tta.cli import main
-from realistic_tta.results import Record, Results
-from realistic_tta.streams.stream import StreamBatch
+from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.benchmark.stream import StreamBatch
 
 METHODS = ("source", "tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema")
 

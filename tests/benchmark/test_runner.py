@@ -17,15 +17,15 @@ from bench_subjects import Guess, Oracle, evaluate_by_word, experiment, figures,
 
 from realistic_tta import METHODS, adapt
 from realistic_tta.benchmark.data import open_stream
-from realistic_tta.benchmark.machine import versions
+from realistic_tta.benchmark.environment import versions
 from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
-from realistic_tta.benchmark.tally import POINTS, Tally
-from realistic_tta.benchmark.unfinished import state_file
+from realistic_tta.benchmark.metrics import POINTS, Tally
+from realistic_tta.benchmark.checkpoints import state_file
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import NetworkError
 from realistic_tta.methods.source import Source
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.streams.settings import SETTINGS
+from realistic_tta.benchmark.scenarios import SETTINGS
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_what_another_version_has_begun_is_begun_anew(
     evaluate(job, tmp_path, save_every=0)
     assert evaluate(job, tmp_path).resumed == 1
     older = {**versions(), "torch": "2.0.0"}
-    monkeypatch.setattr("realistic_tta.benchmark.unfinished.versions", lambda: older)
+    monkeypatch.setattr("realistic_tta.benchmark.checkpoints.versions", lambda: older)
     assert evaluate(job, tmp_path).resumed == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta.benchmark.tally import TOGETHER, Tally
+from realistic_tta.benchmark.metrics import TOGETHER, Tally
 
 PARTS, CLASSES = 3, 4
 

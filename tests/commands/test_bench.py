@@ -31,7 +31,7 @@ from realistic_tta.commands.bench_board import Board
 from realistic_tta.commands.bench_display import table
 from realistic_tta.data.images import Images
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.results import Record, Results
+from realistic_tta.benchmark.results import Record, Results
 
 BENCH = ["bench", "--network", "resnet-20", "--images", "2", "--batch-sizes", "2"]
 BENCH += ["--methods", "tbn,rectified_tema", "--workers", "1", "--save-every", "0"]

@@ -18,7 +18,7 @@ from realistic_tta.benchmark.runner import Job, failed
 from realistic_tta.cli import main
 from realistic_tta.commands import reproduce_display
 from realistic_tta.commands.reproduce_display import footnotes, markdown, print_rich, text
-from realistic_tta.results import Results
+from realistic_tta.benchmark.results import Results
 
 WORDS = ["--images", "2", "--batch-sizes", "2", "--methods", "rectified_tema,source"]
 WORDS += ["--workers", "1", "--network", "embedded"]

@@ -17,7 +17,7 @@ from bench_subjects import record
 from realistic_tta.cli import main
 from realistic_tta.commands.results import print_list, print_pivots
 from realistic_tta.commands.terminal import BARS, PLAIN_BARS, cut, sparks
-from realistic_tta.results import Results
+from realistic_tta.benchmark.results import Results
 
 RECORDS = [
     record("a", method="source", error=40.0, course=((8, 30.0), (16, 50.0))),

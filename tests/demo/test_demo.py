@@ -25,7 +25,7 @@ from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.demo.display import Display
 from realistic_tta.demo.experiment import DATA, Setup
 from realistic_tta.demo.words import breaks, errors_of, headline
-from realistic_tta.results import Record, Results
+from realistic_tta.benchmark.results import Record, Results
 
 pytestmark = pytest.mark.xdist_group("demo")  # one process, so one run of it
 IMAGES = 6

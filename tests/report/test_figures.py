@@ -33,7 +33,7 @@ from realistic_tta.report.error_over_stream import binned, error_over_stream
 from realistic_tta.report.layers import layers
 from realistic_tta.report.momentum_analysis import momentum_analysis
 from realistic_tta.report.style import STYLES
-from realistic_tta.results import PartResult, Record
+from realistic_tta.benchmark.results import PartResult, Record
 
 EVERYTHING = [*runs(), *momentum_runs("cifar10-c"), *momentum_runs("imagenet-c")]
 

@@ -19,8 +19,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from realistic_tta.cli import main
-from realistic_tta.exports import flat
-from realistic_tta.results import Record, Results
+from realistic_tta.benchmark.exports import flat
+from realistic_tta.benchmark.results import Record, Results
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),

@@ -23,8 +23,8 @@ from realistic_tta.report.page import page
 from realistic_tta.report.page_data import command, embedded, page_data
 from realistic_tta.report.page_layers import POINTS, read_layers
 from realistic_tta.report.page_tables import paper_errors
-from realistic_tta.results import Results
-from realistic_tta.traces import Trace, TracePoint
+from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.trace_files import Trace, TracePoint
 
 HEADLINES: list[tuple[dict[tuple[str, int], float], list[str]]] = [
     ({}, ["No experiment has finished."]),

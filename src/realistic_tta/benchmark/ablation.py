@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .experiment import Experiment, grid
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .experiment import Experiment
 from .paper_tables import AVERAGE, Block, Cell, Column, PaperTable, Row, printed

@@ -19,8 +19,8 @@ from realistic_tta.data.images import LabelledImages
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.errors import DataError, SettingError, unknown
-from realistic_tta.streams.settings import SETTINGS, StreamPlan
-from realistic_tta.streams.stream import Stream
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.stream import Stream
 
 IMAGENET_LIST = "images.txt"  # beside ImageNet-C: the images to use, one wnid/name.JPEG a line
 

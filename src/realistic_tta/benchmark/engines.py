@@ -19,11 +19,11 @@ import torch
 
 from realistic_tta.data.generate import start_worker
 from realistic_tta.errors import ResultsError
-from realistic_tta.results import Results
+from realistic_tta.benchmark.results import Results
 
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
 from .runner import SAVE_EVERY, Job, evaluate, is_done
-from .unfinished import forget, state_file
+from .checkpoints import forget, state_file
 
 
 def run_local(

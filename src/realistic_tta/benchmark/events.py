@@ -12,10 +12,10 @@ from pathlib import Path
 from time import monotonic
 
 from realistic_tta.errors import ResultsError
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .runner import Job, failed
-from .tally import Tally
+from .metrics import Tally
 
 TELL_EVERY = 0.3  # seconds between two reports of one experiment
 RUNS = 3  # of an experiment whose process dies

@@ -17,8 +17,8 @@ from typing import Any
 from realistic_tta.errors import SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS, preset_settings
 from realistic_tta.models.registry import find as find_network
-from realistic_tta.streams.manifest import short_hash
-from realistic_tta.streams.settings import SETTINGS, StreamPlan
+from realistic_tta.benchmark.manifest import short_hash
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
 
 from .data import find_data
 

@@ -13,9 +13,9 @@ import torch
 
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.replay import replay
-from realistic_tta.streams.stream import StreamBatch
+from realistic_tta.benchmark.stream import StreamBatch
 
-from .tally import Tally
+from .metrics import Tally
 
 TOGETHER = 64  # images in one forward, at most, unless a batch has more
 

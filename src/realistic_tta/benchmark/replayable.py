@@ -9,11 +9,11 @@ from pathlib import Path
 
 from realistic_tta.methods.replayable import why_not
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.streams.settings import SETTINGS
+from realistic_tta.benchmark.scenarios import SETTINGS
 
 from .data import open_stream
 from .experiment import Experiment
-from .machine import best_device
+from .environment import best_device
 from .replay import TOGETHER
 from .runner import Job, adapt_for
 

@@ -15,7 +15,7 @@ from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.models.registry import find as find_network
 from realistic_tta.models.registry import networks_folder
 from realistic_tta.models.registry import on_disk as network_on_disk
-from realistic_tta.streams.settings import SETTINGS
+from realistic_tta.benchmark.scenarios import SETTINGS
 
 from .data import IN_PACKAGE, find_data, on_disk
 from .experiment import EMBEDDED, Experiment

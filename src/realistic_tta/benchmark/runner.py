@@ -21,20 +21,20 @@ from torch import Tensor, nn
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.results import Record, Results
-from realistic_tta.streams.manifest import manifest, short_hash
-from realistic_tta.streams.orderings import Part
-from realistic_tta.streams.settings import StreamPlan
-from realistic_tta.streams.stream import StreamBatch
-from realistic_tta.traces import trace_file, write_trace
+from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.benchmark.manifest import manifest, short_hash
+from realistic_tta.benchmark.orderings import Part
+from realistic_tta.benchmark.scenarios import StreamPlan
+from realistic_tta.benchmark.stream import StreamBatch
+from realistic_tta.benchmark.trace_files import trace_file, write_trace
 
 from .data import find_data, open_stream
 from .experiment import Experiment
-from .machine import best_device, device_name, forget_peak_memory, peak_memory, versions
+from .environment import best_device, device_name, forget_peak_memory, peak_memory, versions
 from .replay import TOGETHER, chunks, see_together
-from .tally import Tally
+from .metrics import Tally
 from .traces import finished_trace, trace_point
-from .unfinished import restore, save, state_file
+from .checkpoints import restore, save, state_file
 
 SAVE_EVERY = 120.0  # seconds
 

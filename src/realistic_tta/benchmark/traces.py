@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
-from realistic_tta.traces import Trace, TracePoint
+from realistic_tta.benchmark.trace_files import Trace, TracePoint
 
-from .tally import Point, Tally
+from .metrics import Point, Tally
 
 
 class LastLayer(NamedTuple):

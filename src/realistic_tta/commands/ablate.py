@@ -12,7 +12,7 @@ from .terminal import columns_as_text
 if TYPE_CHECKING:
     from realistic_tta.benchmark.ablation import Cell, Error
     from realistic_tta.benchmark.experiment import Experiment
-    from realistic_tta.results import Record
+    from realistic_tta.benchmark.results import Record
 
 DEFAULTS = {"setting": "continual,correlated", "batch_size": "64,16,4,1", "seed": "1,2,3"}
 

@@ -11,7 +11,7 @@ from .bench_run import add_run_options, listed, run
 
 if TYPE_CHECKING:
     from realistic_tta.benchmark.experiment import Experiment
-    from realistic_tta.results import Record
+    from realistic_tta.benchmark.results import Record
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

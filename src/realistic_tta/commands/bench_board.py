@@ -7,7 +7,7 @@ from statistics import fmean
 
 from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.runner import Job
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 
 class Board:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from realistic_tta.benchmark.events import Died, Event, Finished
 from realistic_tta.benchmark.runner import Job
-from realistic_tta.results import row_name
+from realistic_tta.benchmark.results import row_name
 
 from .bench_board import Board
 from .bench_run import in_words

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.runner import Job
     from realistic_tta.data.generate import Progress
-    from realistic_tta.results import Record, Results
+    from realistic_tta.benchmark.results import Record, Results
 
     Engine = Callable[[Sequence[Job]], Iterator[Event]]
 
@@ -88,7 +88,7 @@ def _run(
 ) -> list[Record]:
     from realistic_tta.benchmark.estimate import longest_first
     from realistic_tta.benchmark.runner import is_done, make_jobs
-    from realistic_tta.results import Results
+    from realistic_tta.benchmark.results import Results
 
     from .bench_board import Board
     from .bench_display import display
@@ -138,7 +138,7 @@ def listed(name: str, text: str) -> Any:
 def _dry_run(experiments: Sequence[Experiment], arguments: argparse.Namespace) -> None:
     """Writes nothing, not even the folder."""
     from realistic_tta.benchmark.estimate import seconds
-    from realistic_tta.results import Results
+    from realistic_tta.benchmark.results import Results
 
     there = Results(arguments.out).read(status="done") if arguments.out.exists() else []
     done = {record.experiment for record in there}

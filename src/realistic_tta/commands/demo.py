@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from realistic_tta.demo.experiment import Setup
-    from realistic_tta.results import Record
+    from realistic_tta.benchmark.results import Record
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,7 +83,7 @@ def _run(setup: Setup, arguments: argparse.Namespace, console: Console) -> tuple
     from realistic_tta.demo.display import Display
     from realistic_tta.demo.experiment import DATA
     from realistic_tta.demo.words import errors_of
-    from realistic_tta.results import Results
+    from realistic_tta.benchmark.results import Results
 
     from .bench_board import Board
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from realistic_tta.results import Results
+from realistic_tta.benchmark.results import Results
 
 from .bench_run import OUT
 from .results import add_filters, in_order, wanted

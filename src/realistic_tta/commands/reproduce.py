@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from realistic_tta.benchmark.comparison import Comparison
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.reproduction import Subject
-    from realistic_tta.results import Record
+    from realistic_tta.benchmark.results import Record
 
 TABLES = ("continual_cifar", "continual_imagenet", "mixed_gradual", "ablation")
 

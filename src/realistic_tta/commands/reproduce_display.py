@@ -10,7 +10,7 @@ from rich.table import Table
 
 from realistic_tta.benchmark.comparison import Comparison, Mark, marks
 from realistic_tta.benchmark.paper_tables import Column, Row
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .bench_run import in_words
 

@@ -10,8 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from realistic_tta.exports import Pivot, best_two, latest, pivot, to_csv, write_parquet
-from realistic_tta.results import Record, Results, write_whole
+from realistic_tta.benchmark.exports import Pivot, best_two, latest, pivot, to_csv, write_parquet
+from realistic_tta.benchmark.results import Record, Results, write_whole
 
 from .bench_run import OUT
 from .terminal import (

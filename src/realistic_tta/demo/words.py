@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .experiment import Setup
 

@@ -26,7 +26,7 @@ from realistic_tta.errors import InputError, SettingError, unknown
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.streams.manifest import short_hash
+from realistic_tta.benchmark.manifest import short_hash
 
 from .plain import PLAIN
 from .samples import FAULTS

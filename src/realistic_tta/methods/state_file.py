@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from realistic_tta.errors import StateError
-from realistic_tta.whole_files import replace_file
+from realistic_tta.storage import replace_file
 
 FORMAT = "realistic_tta state"
 FORMAT_VERSION = 1

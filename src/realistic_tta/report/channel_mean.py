@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
-from realistic_tta.traces import Trace
+from realistic_tta.benchmark.results import Record
+from realistic_tta.benchmark.trace_files import Trace
 
 from .selection import Traces, lines, missing, one_group
 from .style import STYLES, in_style, legend_beside, new_panels

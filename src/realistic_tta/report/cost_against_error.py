@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .selection import extremes, lines, missing, one_group
 from .style import in_style, legend_beside, look, new_panels

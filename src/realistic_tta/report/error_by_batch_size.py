@@ -7,7 +7,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .selection import lines, missing, one_group, sizes_of
 from .style import batch_size_axis, in_style, legend_beside, look, new_panels

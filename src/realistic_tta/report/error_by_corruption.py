@@ -9,7 +9,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .selection import extremes, lines, missing, one_group, sizes_of
 from .style import HEAT, in_style, new_panels

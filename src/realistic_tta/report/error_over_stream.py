@@ -8,7 +8,7 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 
 from .selection import extremes, lines, missing, one_group, sizes_of
 from .style import in_style, legend_beside, look, new_panels

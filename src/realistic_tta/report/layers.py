@@ -11,8 +11,8 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
-from realistic_tta.traces import Figures, Trace
+from realistic_tta.benchmark.results import Record
+from realistic_tta.benchmark.trace_files import Figures, Trace
 
 from .selection import Traces, missing, one_group
 from .style import HEAT, in_style, new_panels

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from realistic_tta.results import Record
+from realistic_tta.benchmark.results import Record
 from realistic_tta.functional.momentum import choose_momentum
 
 from .data_facts import FACTS, DataFacts

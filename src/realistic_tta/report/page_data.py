@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from realistic_tta.exports import latest
-from realistic_tta.results import DONE, FIELDS, Record
+from realistic_tta.benchmark.exports import latest
+from realistic_tta.benchmark.results import DONE, FIELDS, Record
 
 from .headline import headline
 from .page_layers import Layers

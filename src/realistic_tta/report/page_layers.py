@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from realistic_tta.results import Record
-from realistic_tta.traces import Trace, read_trace
+from realistic_tta.benchmark.results import Record
+from realistic_tta.benchmark.trace_files import Trace, read_trace
 
 Layers = dict[
     str, Any

@@ -8,7 +8,7 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from realistic_tta.exports import best_two
+from realistic_tta.benchmark.exports import best_two
 
 Errors = Mapping[tuple[str, int], float]
 PAPER = "assets/paper_results.csv"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from realistic_tta.errors import ResultsError
-from realistic_tta.exports import latest
-from realistic_tta.results import DONE, Record
-from realistic_tta.traces import Trace
+from realistic_tta.benchmark.exports import latest
+from realistic_tta.benchmark.results import DONE, Record
+from realistic_tta.benchmark.trace_files import Trace
 
 from .style import place
 

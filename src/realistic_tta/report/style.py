@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from realistic_tta.errors import ResultsError, unknown
-from realistic_tta.results import write_whole
+from realistic_tta.benchmark.results import write_whole
 
 Given = ParamSpec("Given")
 # In the order in which legends list them; as demo/picture.py where both show a method.

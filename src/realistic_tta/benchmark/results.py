@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from .errors import ResultsError, unknown
-from .stored_json import check_fields, is_number, is_whole, parse
-from .whole_files import replace_file
+from realistic_tta.errors import ResultsError, unknown
+from .strict_json import check_fields, is_number, is_whole, parse
+from realistic_tta.storage import replace_file
 
 SCHEMA = 1  # raised when a field changes its meaning
 ABOUT = "schema.json"

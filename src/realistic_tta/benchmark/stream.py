@@ -14,7 +14,7 @@ from realistic_tta.data.images import LabelledImages
 from realistic_tta.errors import DataError, SettingError
 
 from .orderings import Indices, Loader, Part
-from .settings import SETTINGS, StreamPlan
+from .scenarios import SETTINGS, StreamPlan
 
 READ = 64  # images at least that are read together: one by one, reading would be felt
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from .errors import ResultsError
+from realistic_tta.errors import ResultsError
 from .results import read_text, write_whole
-from .stored_json import check_fields, is_number, is_whole, parse
+from .strict_json import check_fields, is_number, is_whole, parse
 
 Figures = tuple[float | None, ...]  # (layer,)
 

@@ -17,11 +17,11 @@ from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.methods.stored_state import own_state
-from realistic_tta.results import write_whole
-from realistic_tta.whole_files import leftovers
+from realistic_tta.benchmark.results import write_whole
+from realistic_tta.storage import leftovers
 
-from .machine import versions
-from .tally import Tally
+from .environment import versions
+from .metrics import Tally
 
 SUM = 32  # bytes
 

@@ -15,10 +15,10 @@ from published import random_images
 from realistic_tta.data.images import Images
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.errors import DataError, SettingError
-from realistic_tta.streams.manifest import manifest, short_hash
-from realistic_tta.streams.orderings import Part
-from realistic_tta.streams.settings import SETTINGS, StreamPlan
-from realistic_tta.streams.stream import Stream, StreamBatch
+from realistic_tta.benchmark.manifest import manifest, short_hash
+from realistic_tta.benchmark.orderings import Part
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.stream import Stream, StreamBatch
 
 NAMES = ("fog", "snow", "frost")
 COUNT = 11
@@ -134,9 +134,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from realistic_tta.data.cifar_c import open_cifar_c
-from realistic_tta.streams.manifest import manifest, short_hash
-from realistic_tta.streams.settings import SETTINGS, StreamPlan
-from realistic_tta.streams.stream import Stream
+from realistic_tta.benchmark.manifest import manifest, short_hash
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.stream import Stream
 parts = SETTINGS["gradual"].parts(["fog"])
 found = open_cifar_c(Path(sys.argv[1]), "abcdefghij", corruptions=["fog"])
 stream = Stream(StreamPlan("gradual"), parts, [found.part(*part) for part in parts])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import SettingError
-from realistic_tta.streams.orderings import (
+from realistic_tta.benchmark.orderings import (
     Indices,
     Loader,
     choose,
@@ -20,7 +20,7 @@ from realistic_tta.streams.orderings import (
     sort_by_label,
     up_and_down,
 )
-from realistic_tta.streams.settings import SETTINGS, StreamPlan
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 
