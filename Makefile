@@ -39,7 +39,7 @@ docs: .venv/ready
 # torch comes first, by its pinned version, so that nothing after it looks for another.
 # The networks that the tests adapt (timm's, torchvision's) are installed without what they ask
 # for: their wheels would bring another torch.
-.venv/ready: pyproject.toml constraints.txt $(wildcard src/realistic_tta/statistics/c/*)
+.venv/ready: pyproject.toml constraints.txt $(wildcard src/realistic_tta/functional/c/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,report,results,docs,dev]'

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import realistic_tta
-from realistic_tta.methods.batch import Batch
-from realistic_tta.methods.batch_norm_method import BatchNormMethod
-from realistic_tta.models.resnet import CifarResNet
 from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
     MovingAverage,
     RectifiedMovingAverage,
     StatisticsRule,
 )
+from realistic_tta.methods.batch import Batch
+from realistic_tta.methods.batch_norm_method import BatchNormMethod
+from realistic_tta.models.resnet import CifarResNet
 
 
 def parts(plain: nn.Module, images: Tensor) -> dict[str, Callable[[], object]]:

@@ -18,8 +18,8 @@ sys.path[0] = str(Path(__file__).parents[1] / "tests")
 from report.browser import Page, browser, why_not  # noqa: E402
 from report.made_up import made_up, write_trace  # noqa: E402
 
-from realistic_tta.cli import main  # noqa: E402
 from realistic_tta.benchmark.results import Results  # noqa: E402
+from realistic_tta.cli.main import main  # noqa: E402
 
 SETTINGS = ("continual", "mixed", "gradual", "episodic", "correlated")
 SEEN = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"

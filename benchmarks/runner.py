@@ -26,8 +26,8 @@ from realistic_tta.benchmark.data import prepare
 from realistic_tta.benchmark.engines import run_local
 from realistic_tta.benchmark.events import Finished, Progress
 from realistic_tta.benchmark.experiment import Experiment, grid
-from realistic_tta.benchmark.runner import make_jobs
 from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.benchmark.runner import make_jobs
 
 METHODS = ("source", "tbn", "tema", "rectified_tema")  # the plain network is the hardest case
 SPEEDUP, OVERHEAD = 1.8, 3.0  # at least; at most, in percent

@@ -20,8 +20,8 @@ from timing import Ratio, compare
 from torch import Tensor
 
 from realistic_tta import AdaptedNetwork, adapt
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.corruptions import corrupt
 from realistic_tta.models.checkpoints import load_network
 
 METHODS = ("tbn", "tema", "rectified_tema", "realistic", "tent")

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 import realistic_tta
-from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.models.checkpoints import load_network
 
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "fog", "jpeg_compression")

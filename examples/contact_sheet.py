@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from realistic_tta.data.cifar import load_cifar
 from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
 SCALE, MARGIN, GAP = 2, 150, 12
 SHOWN = (1, 7)  # a ship and a frog

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 import realistic_tta
 from realistic_tta.data.imagenet import open_imagenet
 from realistic_tta.data.imagenet_c import open_imagenet_c
-from realistic_tta.models.registry import on_disk
 from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.registry import on_disk
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "fog", "jpeg_compression")
 SEVERITY = 3

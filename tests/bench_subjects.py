@@ -21,13 +21,13 @@ from subjects import convolutional
 from torch import Tensor
 
 from realistic_tta.benchmark.experiment import Experiment
-from realistic_tta.benchmark.runner import Job, evaluate
 from realistic_tta.benchmark.metrics import Tally
+from realistic_tta.benchmark.results import PartResult, Record
+from realistic_tta.benchmark.runner import Job, evaluate
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.methods.batch import Batch
 from realistic_tta.methods.source import Source
 from realistic_tta.models.registry import NETWORKS, SourceNetwork
-from realistic_tta.benchmark.results import PartResult, Record
 
 PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from bench_subjects import record
 
-from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.benchmark.results import PartResult, Record
 from realistic_tta.benchmark.trace_files import Trace, TracePoint
+from realistic_tta.data.registry import CORRUPTIONS
 
 METHODS = ("source", "tbn", "tema", "rectified_tema")
 SIZES = (64, 4, 1)

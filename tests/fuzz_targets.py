@@ -26,24 +26,24 @@ from safetensors.torch import save
 from subjects import convolutional
 
 import realistic_tta
-from realistic_tta.benchmark import unfinished
+from realistic_tta.benchmark import checkpoints as unfinished
 from realistic_tta.benchmark.experiment import grid, read_grid
+from realistic_tta.benchmark.exports import to_csv
 from realistic_tta.benchmark.metrics import Tally
-from realistic_tta.data.registry import CIFAR10_CLASSES
-from realistic_tta.data.cifar_batches import read_cifar10_batches
-from realistic_tta.data.cifar_sheets import read_tile_sheets
+from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.trace_files import Trace, TracePoint, read_trace
 from realistic_tta.data.archives import list_files
-from realistic_tta.data.imagenet_c import open_imagenet_c, read_list
-from realistic_tta.data.decode import decode_rgb
+from realistic_tta.data.cifar_batches import read_cifar10_batches
 from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.cifar_sheets import read_tile_sheets
+from realistic_tta.data.decode import decode_rgb
+from realistic_tta.data.imagenet_c import open_imagenet_c, read_list
+from realistic_tta.data.registry import CIFAR10_CLASSES
 from realistic_tta.data.unpack import unpack
 from realistic_tta.errors import RealisticTTAError
-from realistic_tta.benchmark.exports import to_csv
 from realistic_tta.models.checkpoints import load_weights
 from realistic_tta.models.keras_weights import read_tensors
 from realistic_tta.report.page import page
-from realistic_tta.benchmark.results import Results
-from realistic_tta.benchmark.trace_files import Trace, TracePoint, read_trace
 
 IMAGES, LABELS = published.random_images(10), [n % 10 for n in range(10)]
 PICTURES = ("png", "jpeg", "webp")

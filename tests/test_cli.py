@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from realistic_tta import __version__
-from realistic_tta.cli import EXTRAS, main
+from realistic_tta.cli.main import EXTRAS, main
 
 MOMENTUM = ["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size"]
 
@@ -56,7 +56,9 @@ def test_a_missing_package_says_how_to_get_it(
     extra: str,
 ) -> None:
     """In a process of its own, in which nothing has been imported yet."""
-    program = f"import sys; sys.modules[{package!r}] = None\nfrom realistic_tta.cli import main\n"
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\nfrom realistic_tta.cli.main import main\n"
+    )
     ran = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", f"{program}sys.exit(main({words!r}))"],
         check=False,

@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 from figure_subjects import momentum_runs, runs, trace
 
-from realistic_tta import cli
 from realistic_tta.benchmark import estimate
 from realistic_tta.benchmark.results import Results
 from realistic_tta.benchmark.trace_files import write_trace
+from realistic_tta.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

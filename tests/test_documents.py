@@ -19,11 +19,11 @@ from realistic_tta import METHODS
 from realistic_tta.benchmark.data import DATA
 from realistic_tta.benchmark.experiment import grid, read_grid
 from realistic_tta.benchmark.paper_tables import TABLES
-from realistic_tta.cli import main
+from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta.cli.main import main
 from realistic_tta.demo.display import results
 from realistic_tta.demo.experiment import Setup
 from realistic_tta.demo.words import headline
-from realistic_tta.benchmark.scenarios import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

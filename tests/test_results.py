@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from bench_subjects import PARTS, record
 
-from realistic_tta.errors import ResultsError
 from realistic_tta.benchmark.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
 from realistic_tta.benchmark.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
 from realistic_tta.benchmark.strict_json import KINDS
 from realistic_tta.benchmark.trace_files import Trace
+from realistic_tta.errors import ResultsError
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from realistic_tta.benchmark.ablation import rows_of
-from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 
 METHOD = "realistic"
 

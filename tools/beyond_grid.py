@@ -34,12 +34,12 @@ from torch import Tensor
 
 import realistic_tta
 from realistic_tta.benchmark.data import DATA, IN_PACKAGE, open_stream, prepare
-from realistic_tta.data.cifar import load_cifar
-from realistic_tta.data.images import Images
-from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.checkpoints import load_network
 from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.benchmark.stream import Stream
+from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.cifar import load_cifar
+from realistic_tta.data.images import Images
+from realistic_tta.models.checkpoints import load_network
 
 METHODS = ("source", "rectified_tema", "realistic", "domains")
 SHOWN = ("realistic", "rectified_tema", "domains")  # the first must be there

@@ -25,15 +25,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import realistic_tta
-from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.checkpoints import load_network
-from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
+from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.functional.channel_statistics import ChannelStatistics
 from realistic_tta.functional.content import Content, scatter_of, whiten, whitening
 from realistic_tta.functional.image_moments import Units
 from realistic_tta.functional.rectification import VARIANCE_FLOOR
 from realistic_tta.functional.signature import signatures
+from realistic_tta.models.checkpoints import load_network
+from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 
 SIZE = (5.0, 3.0)
 OURS, THEIRS = STYLES["realistic"]["color"], STYLES["rectified_tema"]["color"]

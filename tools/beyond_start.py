@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.models.checkpoints import load_network
 

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from realistic_tta import adapt
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.corruptions import corrupt
 from realistic_tta.models.checkpoints import load_network
 
 CORRUPTIONS = "gaussian_noise,fog,motion_blur,brightness"

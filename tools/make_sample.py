@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from realistic_tta.data.cifar import load_cifar
 from realistic_tta.data.bundled_images import SAMPLE, first_of_each_class
+from realistic_tta.data.cifar import load_cifar
 
 EACH, COLUMNS = 200, 50
 

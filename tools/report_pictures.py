@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from report.browser import Page, browser  # noqa: E402
 
-from realistic_tta.cli import main  # noqa: E402
+from realistic_tta.cli.main import main  # noqa: E402
 
 
 def save(page: Page, name: str, first: str | None = None, last: str | None = None) -> None:

@@ -13,6 +13,8 @@ from .errors import (
     StateError,
     SyncError,
 )
+from .functional.class_diversity import class_diversity, iid_class_diversity
+from .functional.momentum import choose_momentum
 from .methods.base import AdaptedNetwork
 from .methods.catalogue import METHODS, adapt
 from .methods.health import Health
@@ -20,8 +22,6 @@ from .methods.optimizers import SGD, Adam
 from .methods.report import LayerReport, LeftAlone, Report
 from .methods.restore import load
 from .serving.drift_alarm import DriftAlarm
-from .functional.class_diversity import class_diversity, iid_class_diversity
-from .functional.momentum import choose_momentum
 
 __version__ = _version("realistic-tta")
 

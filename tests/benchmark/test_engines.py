@@ -15,8 +15,8 @@ from bench_subjects import (
 
 from realistic_tta.benchmark.engines import run_local
 from realistic_tta.benchmark.events import Died, Finished, Progress, Started
-from realistic_tta.benchmark.runner import evaluate, make_jobs
 from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.runner import evaluate, make_jobs
 
 pytestmark = pytest.mark.usefixtures("world")
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.errors import SettingError
 from realistic_tta.benchmark.orderings import (
     Indices,
     Loader,
@@ -21,6 +19,8 @@ from realistic_tta.benchmark.orderings import (
     up_and_down,
 )
 from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.data.registry import CORRUPTIONS
+from realistic_tta.errors import SettingError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 

@@ -17,9 +17,9 @@ from realistic_tta.benchmark.paper_tables import (
     Column,
     printed,
 )
-from realistic_tta.commands.reproduce import TABLES as OFFERED
-from realistic_tta.models.registry import find
 from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta.cli.reproduce import TABLES as OFFERED
+from realistic_tta.models.registry import find
 
 # Typed from the paper's own tables: block by block, a row with its average last.
 BY_HAND: list[tuple[str, str, str, str, list[float]]] = [

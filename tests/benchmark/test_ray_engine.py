@@ -19,14 +19,14 @@ import ray
 from bench_subjects import evaluate_tiny, experiment, figures, misbehaves, waits_for_a_word
 from ray.cluster_utils import Cluster
 
-from realistic_tta.benchmark.engines import run_local
-from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
-from realistic_tta.benchmark.environment import versions
-from realistic_tta.benchmark.ray_engine import check_address, run_ray, work
-from realistic_tta.benchmark.runner import make_jobs
 from realistic_tta.benchmark.checkpoints import state_file
-from realistic_tta.errors import SettingError
+from realistic_tta.benchmark.engines import run_local
+from realistic_tta.benchmark.environment import versions
+from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
+from realistic_tta.benchmark.ray_engine import check_address, run_ray, work
 from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.runner import make_jobs
+from realistic_tta.errors import SettingError
 
 pytestmark = [
     pytest.mark.usefixtures("world"),

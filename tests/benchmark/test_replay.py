@@ -11,13 +11,13 @@ import pytest
 import torch
 from bench_subjects import experiment, figures
 
+from realistic_tta.benchmark.metrics import Tally
 from realistic_tta.benchmark.replay import TOGETHER, chunks
 from realistic_tta.benchmark.replayable import with_replay
-from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
-from realistic_tta.benchmark.metrics import Tally
-from realistic_tta.cli import main
 from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.benchmark.runner import Job, evaluate, make_jobs
 from realistic_tta.benchmark.stream import StreamBatch
+from realistic_tta.cli.main import main
 
 METHODS = ("source", "tbn", "alpha_bn", "adapt_bn", "tema", "rectified_tema")
 

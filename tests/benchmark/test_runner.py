@@ -16,16 +16,16 @@ import torch
 from bench_subjects import Guess, Oracle, evaluate_by_word, experiment, figures, write_world
 
 from realistic_tta import METHODS, adapt
+from realistic_tta.benchmark.checkpoints import state_file
 from realistic_tta.benchmark.data import open_stream
 from realistic_tta.benchmark.environment import versions
-from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
 from realistic_tta.benchmark.metrics import POINTS, Tally
-from realistic_tta.benchmark.checkpoints import state_file
+from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
+from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import NetworkError
 from realistic_tta.methods.source import Source
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.scenarios import SETTINGS
 
 
 @pytest.fixture

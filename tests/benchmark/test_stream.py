@@ -12,13 +12,13 @@ import pytest
 import torch
 from published import random_images
 
-from realistic_tta.data.images import Images
-from realistic_tta.data.cifar_c import open_cifar_c
-from realistic_tta.errors import DataError, SettingError
 from realistic_tta.benchmark.manifest import manifest, short_hash
 from realistic_tta.benchmark.orderings import Part
 from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
 from realistic_tta.benchmark.stream import Stream, StreamBatch
+from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.images import Images
+from realistic_tta.errors import DataError, SettingError
 
 NAMES = ("fog", "snow", "frost")
 COUNT = 11

@@ -13,14 +13,20 @@ from torch import Tensor
 from realistic_tta import METHODS, adapt
 from realistic_tta.benchmark.data import open_stream
 from realistic_tta.benchmark.experiment import Experiment
-from realistic_tta.benchmark.runner import evaluate, is_done, make_jobs
 from realistic_tta.benchmark.metrics import POINTS, Tally
+from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.runner import evaluate, is_done, make_jobs
+from realistic_tta.benchmark.trace_files import (
+    Trace,
+    TracePoint,
+    read_trace,
+    trace_file,
+    write_trace,
+)
 from realistic_tta.benchmark.traces import finished_trace, trace_point
 from realistic_tta.errors import ResultsError
-from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.results import Results
 from realistic_tta.functional.momentum import choose_momentum
-from realistic_tta.benchmark.trace_files import Trace, TracePoint, read_trace, trace_file, write_trace
+from realistic_tta.models.checkpoints import load_network
 
 TRACE = Trace(
     key="a",

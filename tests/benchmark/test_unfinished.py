@@ -15,13 +15,13 @@ import torch
 from bench_subjects import experiment, figures
 
 from realistic_tta.benchmark import data
-from realistic_tta.benchmark.environment import versions
-from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
-from realistic_tta.benchmark.metrics import Tally
 from realistic_tta.benchmark.checkpoints import SUM, forget, restore, state_file
+from realistic_tta.benchmark.environment import versions
+from realistic_tta.benchmark.metrics import Tally
+from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
+from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.scenarios import StreamPlan
 
 
 def begun(folder: Path) -> tuple[Job, Path]:

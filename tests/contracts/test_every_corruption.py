@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from datasets.pictures import flat, pictures
+from data.pictures import flat, pictures
 
 from realistic_tta import SettingError
-from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.corruptions.catalogue import FUNCTIONS
+from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 

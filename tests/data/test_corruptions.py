@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from datasets.pictures import flat, pictures
+from data.pictures import flat, pictures
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter

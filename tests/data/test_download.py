@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import web
 
-from realistic_tta.data.registry import Archive, NpmMirror
 from realistic_tta.data.download import (
     Patience,
     check_file,
     fetch,
     fetch_by_npm,
 )
+from realistic_tta.data.registry import Archive, NpmMirror
 from realistic_tta.errors import DataError
 
 CONTENT = bytes(range(256)) * 8000  # two blocks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets.pictures import pictures
+from data.pictures import pictures
 
 from realistic_tta import SettingError
 from realistic_tta.data import generate as module

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets.pictures import pictures
+from data.pictures import pictures
 from PIL import Image
 
 from realistic_tta import DataError, SettingError

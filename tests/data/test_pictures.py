@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from realistic_tta.data.imagenet import read_photograph
 from realistic_tta.data.decode import decode_rgb
+from realistic_tta.data.imagenet import read_photograph
 from realistic_tta.errors import DataError
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from realistic_tta.data.registry import CIFAR10_CLASSES, data_folder
-from realistic_tta.data.cifar import load_cifar
 from realistic_tta.data.bundled_images import SAMPLE, first_of_each_class, load_sample
+from realistic_tta.data.cifar import load_cifar
+from realistic_tta.data.registry import CIFAR10_CLASSES, data_folder
 
 
 def test_the_sample_is_balanced_and_mixed_as_the_test_set_is() -> None:

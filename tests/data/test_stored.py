@@ -8,9 +8,9 @@ import numpy as np
 import published
 import pytest
 
-from realistic_tta.data.registry import CIFAR10_CLASSES, CORRUPTIONS
-from realistic_tta.data.images import LabelledImages
 from realistic_tta.data.cifar_c import CorruptedArrays, open_cifar_c
+from realistic_tta.data.images import LabelledImages
+from realistic_tta.data.registry import CIFAR10_CLASSES, CORRUPTIONS
 from realistic_tta.errors import DataError
 
 

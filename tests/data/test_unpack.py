@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from realistic_tta.data import files
+from realistic_tta.data import archives as files
 from realistic_tta.data.archives import list_files
 from realistic_tta.data.unpack import unpack
 from realistic_tta.errors import DataError

@@ -19,13 +19,13 @@ from rich.console import Console
 
 from realistic_tta.benchmark.data import prepare
 from realistic_tta.benchmark.events import Event, Finished, Progress, Started
+from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.runner import Job, evaluate, failed, make_jobs
-from realistic_tta.cli import main
+from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.demo.display import Display
 from realistic_tta.demo.experiment import DATA, Setup
 from realistic_tta.demo.words import breaks, errors_of, headline
-from realistic_tta.benchmark.results import Record, Results
 
 pytestmark = pytest.mark.xdist_group("demo")  # one process, so one run of it
 IMAGES = 6
@@ -36,7 +36,7 @@ CELLS = 1 + 6 * 3
 
 def demo(out: Path) -> list[str]:
     words = ["demo", "--images", str(IMAGES), "--out", str(out)]
-    return [sys.executable, "-m", "realistic_tta.cli", *words]
+    return [sys.executable, "-m", "realistic_tta.cli.main", *words]
 
 
 def run(out: Path) -> str:

@@ -18,10 +18,6 @@ from torch import Tensor
 
 import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
-from realistic_tta.layers.course import Course, Shares, Weighed, sight_of
-from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.functional import kernel as kernel_module
 from realistic_tta.functional.arrays import as_tensor, at_hand, quiet
 from realistic_tta.functional.changes import Seen
@@ -32,6 +28,10 @@ from realistic_tta.functional.kernel import Room, layer_at_once, marks_at_once, 
 from realistic_tta.functional.label_order import LabelOrder, read
 from realistic_tta.functional.memories import Weights
 from realistic_tta.functional.signature import signatures
+from realistic_tta.layers.course import Course, Shares, Weighed, sight_of
+from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
+from realistic_tta.methods.realistic import Realistic
+from realistic_tta.models.checkpoints import load_network
 
 pytestmark = pytest.mark.skipif(
     kernel_module.kernel is None, reason="built without a C compiler: Python does all of it"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from subjects import randomize
 from torch import Tensor, nn
 
+from realistic_tta.functional.channel_statistics import ChannelStatistics, measure
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.layers.statistics_rules import (
     BatchStatistics,
@@ -18,7 +19,6 @@ from realistic_tta.layers.statistics_rules import (
     TrainingStatistics,
     UnrecordedStatistics,
 )
-from realistic_tta.functional.channel_statistics import ChannelStatistics, measure
 
 SOURCE = ChannelStatistics(torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.5]))
 BEFORE = ChannelStatistics(torch.zeros(2), torch.ones(2))

@@ -21,12 +21,12 @@ from torch.nn import functional
 
 from realistic_tta import NetworkError, SettingError, adapt
 from realistic_tta.errors import InputError
+from realistic_tta.functional.channel_statistics import measure
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
+from realistic_tta.layers.statistics_rules import TrainingStatistics
 from realistic_tta.methods.adacontrast import corrections
 from realistic_tta.methods.optimizers import SGD
 from realistic_tta.methods.views.contrast_views import strong_view, weak_view
-from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.layers.statistics_rules import TrainingStatistics
-from realistic_tta.functional.channel_statistics import measure
 
 SMALL = {"queue_size": 12, "refine_after": 9, "neighbours": 3}
 

@@ -10,11 +10,11 @@ from subjects import convolutional, images, on_cpu, randomize
 from torch import Tensor, nn
 
 from realistic_tta import SettingError, adapt
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.functional import kernel
 from realistic_tta.methods.domains import DomainsMethod
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.functional import kernel
 
 KINDS = (("speckle_noise", 5), ("gaussian_blur", 5), ("saturate", 5))
 

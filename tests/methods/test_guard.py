@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta import AdaptedNetwork, SettingError, StateError, adapt
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.corruptions import corrupt
 from realistic_tta.errors import NotFiniteError
+from realistic_tta.layers.replicas import Replicas
 from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.layers.replicas import Replicas
 
 CLASSES = 4
 SMALL = {"window": 16, "least": 8, "every": 1, "patience": 32, "rest": 24}

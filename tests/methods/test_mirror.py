@@ -15,12 +15,12 @@ from subjects import convolutional, images, on_cpu, randomize, same, snapshot
 from torch import Tensor, nn
 
 from realistic_tta import ForwardError, InputError, SettingError, adapt
-from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.functional.arrays import as_tensor
 from realistic_tta.functional.likeness import Likeness, compare, second_look
+from realistic_tta.methods.realistic import Realistic
+from realistic_tta.models.checkpoints import load_network
 
 
 def realistic(network: nn.Module, **settings: Any) -> Realistic:

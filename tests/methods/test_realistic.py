@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from realistic_tta import AdaptedNetwork, SettingError, adapt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
 from realistic_tta.functional.arrays import as_tensor, at_hand
 from realistic_tta.functional.label_order import STAYS
 from realistic_tta.functional.memories import Weights
+from realistic_tta.methods.realistic import Realistic
+from realistic_tta.models.checkpoints import load_network
 
 
 def first_layer() -> nn.Module:

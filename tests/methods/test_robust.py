@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta import AdaptedNetwork, NetworkError, SettingError, adapt
-from realistic_tta.methods.realistic import Realistic
-from realistic_tta.methods.replayable import why_not
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.label_order import STAYS
 from realistic_tta.layers.robust_rules import (
     MixedWithSource,
     RobustBatchStatistics,
@@ -25,8 +25,8 @@ from realistic_tta.layers.statistics_rules import (
     RectifiedMovingAverage,
     StatisticsRule,
 )
-from realistic_tta.functional.channel_statistics import ChannelStatistics
-from realistic_tta.functional.label_order import STAYS
+from realistic_tta.methods.realistic import Realistic
+from realistic_tta.methods.replayable import why_not
 
 ROBUST = ("tbn", "tema", "rectified_tema", "realistic")
 

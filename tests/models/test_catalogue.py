@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from networks.published import robustbench_wrn, stored
+from models.published import robustbench_wrn, stored
 
-from realistic_tta.cli import main
+from realistic_tta.cli.main import main
 from realistic_tta.errors import NetworkError, SettingError
+from realistic_tta.models.checkpoints import load_network
 from realistic_tta.models.registry import (
     EMBEDDED,
     NETWORKS,
@@ -18,7 +19,6 @@ from realistic_tta.models.registry import (
     outline,
     size,
 )
-from realistic_tta.models.checkpoints import load_network
 
 SIZES = {  # parameters and BatchNorm layers, as published
     "cifar10": (269_722, 19),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks.published import (
+from models.published import (
     Shapes,
     robustbench_resnext,
     robustbench_wrn,
@@ -19,8 +19,8 @@ from networks.published import (
 from torch import Tensor
 
 from realistic_tta.errors import NetworkError
-from realistic_tta.models.registry import build
 from realistic_tta.models.checkpoints import load_network, load_weights
+from realistic_tta.models.registry import build
 from realistic_tta.models.resnet import CifarResNet
 
 HALVES = torch.full((1, 3, 1, 1), 0.5)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.registry import EMBEDDED, find
+from realistic_tta.data.corruptions import corrupt
+from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.registry import EMBEDDED, find
 
 NAMES = sorted(file.stem for file in EMBEDDED.glob("*.safetensors"))
 PROMISED = {"cifar10": 9.0, "cifar100": 34.0}  # percent wrong on clean test images, at most

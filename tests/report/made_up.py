@@ -6,9 +6,9 @@ import json
 import random
 from pathlib import Path
 
+from realistic_tta.benchmark.results import PartResult, Record
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.report.page_tables import paper_errors
-from realistic_tta.benchmark.results import PartResult, Record
 
 COSTS = {
     "source": 1,

@@ -17,8 +17,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from realistic_tta import METHODS as ALL_METHODS
-from realistic_tta.cli import main
-from realistic_tta.commands import bench
+from realistic_tta.benchmark.results import PartResult, Record
+from realistic_tta.cli import bench
+from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ResultsError
 from realistic_tta.report.catalogue import FIGURES, draw
@@ -33,7 +34,6 @@ from realistic_tta.report.error_over_stream import binned, error_over_stream
 from realistic_tta.report.layers import layers
 from realistic_tta.report.momentum_analysis import momentum_analysis
 from realistic_tta.report.style import STYLES
-from realistic_tta.benchmark.results import PartResult, Record
 
 EVERYTHING = [*runs(), *momentum_runs("cifar10-c"), *momentum_runs("imagenet-c")]
 

@@ -13,9 +13,9 @@ import pytest
 from report.browser import browser, why_not
 from report.made_up import made_up, write_trace
 
-from realistic_tta.cli import main
 from realistic_tta.benchmark.exports import to_csv
 from realistic_tta.benchmark.results import PartResult, Record, Results
+from realistic_tta.cli.main import main
 
 HARMS = (
     "<script>window.taken = 1</script>",

@@ -18,9 +18,9 @@ from report.made_up import COSTS, SIZES, made_up, write_trace
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from realistic_tta.cli import main
 from realistic_tta.benchmark.exports import flat
 from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.cli.main import main
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),

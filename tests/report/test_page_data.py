@@ -14,8 +14,10 @@ import pytest
 from bench_subjects import record
 from report.made_up import made_up, write_trace
 
-from realistic_tta import traces
-from realistic_tta.cli import main
+from realistic_tta.benchmark import trace_files as traces
+from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.trace_files import Trace, TracePoint
+from realistic_tta.cli.main import main
 from realistic_tta.errors import ResultsError
 from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.report.headline import headline
@@ -23,8 +25,6 @@ from realistic_tta.report.page import page
 from realistic_tta.report.page_data import command, embedded, page_data
 from realistic_tta.report.page_layers import POINTS, read_layers
 from realistic_tta.report.page_tables import paper_errors
-from realistic_tta.benchmark.results import Results
-from realistic_tta.benchmark.trace_files import Trace, TracePoint
 
 HEADLINES: list[tuple[dict[tuple[str, int], float], list[str]]] = [
     ({}, ["No experiment has finished."]),

@@ -11,10 +11,10 @@ from subjects import convolutional, images
 from torch import Tensor
 
 from realistic_tta import DriftAlarm, InputError, SettingError, adapt
-from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.serving.drift_alarm import p_value
+from realistic_tta.data.corruptions import corrupt
 from realistic_tta.models.checkpoints import load_network
+from realistic_tta.serving.drift_alarm import p_value
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])

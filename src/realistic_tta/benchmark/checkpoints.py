@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from realistic_tta.benchmark.results import write_whole
 from realistic_tta.errors import StateError
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.methods.stored_state import own_state
-from realistic_tta.benchmark.results import write_whole
 from realistic_tta.storage import leftovers
 
 from .environment import versions

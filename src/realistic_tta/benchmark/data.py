@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.stream import Stream
+from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.generate import Progress, clean_file, generate
+from realistic_tta.data.imagenet_c import open_imagenet_c
+from realistic_tta.data.images import LabelledImages
 from realistic_tta.data.registry import (
     CIFAR10_CLASSES,
     CIFAR100_CLASSES,
     CORRUPTIONS,
     data_folder,
 )
-from realistic_tta.data.generate import Progress, clean_file, generate
-from realistic_tta.data.imagenet_c import open_imagenet_c
-from realistic_tta.data.images import LabelledImages
-from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.errors import DataError, SettingError, unknown
-from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
-from realistic_tta.benchmark.stream import Stream
 
 IMAGENET_LIST = "images.txt"  # beside ImageNet-C: the images to use, one wnid/name.JPEG a line
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
+from realistic_tta.benchmark.results import Results
 from realistic_tta.data.generate import start_worker
 from realistic_tta.errors import ResultsError
-from realistic_tta.benchmark.results import Results
 
+from .checkpoints import forget, state_file
 from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
 from .runner import SAVE_EVERY, Job, evaluate, is_done
-from .checkpoints import forget, state_file
 
 
 def run_local(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from realistic_tta.data.registry import CORRUPTIONS, data_folder
-from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.checkpoints import load_network
 from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.registry import CORRUPTIONS, data_folder
+from realistic_tta.models.checkpoints import load_network
 
 from .data import find_data, open_published
 from .experiment import Experiment

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from realistic_tta.errors import ResultsError
 from realistic_tta.benchmark.results import Record
+from realistic_tta.errors import ResultsError
 
-from .runner import Job, failed
 from .metrics import Tally
+from .runner import Job, failed
 
 TELL_EVERY = 0.3  # seconds between two reports of one experiment
 RUNS = 3  # of an experiment whose process dies

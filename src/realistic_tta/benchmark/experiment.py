@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from realistic_tta.benchmark.manifest import short_hash
+from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
 from realistic_tta.errors import SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS, preset_settings
 from realistic_tta.models.registry import find as find_network
-from realistic_tta.benchmark.manifest import short_hash
-from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
 
 from .data import find_data
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from realistic_tta.errors import ResultsError, unknown
+
 from .results import FIELDS, Record, write_whole
 
 # What an experiment is; a pivot says over which of these it had to average.

@@ -12,8 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from realistic_tta.benchmark.results import PartResult
 from realistic_tta.benchmark.orderings import Indices, Part
+from realistic_tta.benchmark.results import PartResult
 
 POINTS = 200  # of the course, at most
 # A TracePoint of realistic_tta/traces.py in plain numbers.

@@ -22,14 +22,14 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
+from realistic_tta.benchmark.results import DONE, Results
 from realistic_tta.data.registry import data_folder
 from realistic_tta.errors import ResultsError, SettingError
-from realistic_tta.benchmark.results import DONE, Results
 
-from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
-from .environment import versions
-from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 from .checkpoints import forget, state_file
+from .environment import versions
+from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
+from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 
 TELL_EVERY = 2.0  # seconds; hundreds of tasks may tell one driver
 ANSWER = 5.0  # seconds in which a cluster must answer

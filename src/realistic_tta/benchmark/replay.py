@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from realistic_tta.benchmark.stream import StreamBatch
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.replay import replay
-from realistic_tta.benchmark.stream import StreamBatch
 
 from .metrics import Tally
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.methods.replayable import why_not
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.scenarios import SETTINGS
 
 from .data import open_stream
-from .experiment import Experiment
 from .environment import best_device
+from .experiment import Experiment
 from .replay import TOGETHER
 from .runner import Job, adapt_for
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realistic_tta.data.registry import data_folder, dataset
+from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.data.cifar_c import ABOUT
+from realistic_tta.data.registry import data_folder, dataset
 from realistic_tta.errors import DataError, SettingError, unknown
 from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.models.registry import find as find_network
 from realistic_tta.models.registry import networks_folder
 from realistic_tta.models.registry import on_disk as network_on_disk
-from realistic_tta.benchmark.scenarios import SETTINGS
 
 from .data import IN_PACKAGE, find_data, on_disk
 from .experiment import EMBEDDED, Experiment

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from realistic_tta.errors import ResultsError, unknown
-from .strict_json import check_fields, is_number, is_whole, parse
 from realistic_tta.storage import replace_file
+
+from .strict_json import check_fields, is_number, is_whole, parse
 
 SCHEMA = 1  # raised when a field changes its meaning
 ABOUT = "schema.json"

@@ -18,23 +18,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.methods.base import AdaptedNetwork
-from realistic_tta.methods.catalogue import METHODS, adapt
-from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.manifest import manifest, short_hash
 from realistic_tta.benchmark.orderings import Part
+from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.benchmark.stream import StreamBatch
 from realistic_tta.benchmark.trace_files import trace_file, write_trace
+from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.catalogue import METHODS, adapt
+from realistic_tta.models.checkpoints import load_network
 
-from .data import find_data, open_stream
-from .experiment import Experiment
-from .environment import best_device, device_name, forget_peak_memory, peak_memory, versions
-from .replay import TOGETHER, chunks, see_together
-from .metrics import Tally
-from .traces import finished_trace, trace_point
 from .checkpoints import restore, save, state_file
+from .data import find_data, open_stream
+from .environment import best_device, device_name, forget_peak_memory, peak_memory, versions
+from .experiment import Experiment
+from .metrics import Tally
+from .replay import TOGETHER, chunks, see_together
+from .traces import finished_trace, trace_point
 
 SAVE_EVERY = 120.0  # seconds
 

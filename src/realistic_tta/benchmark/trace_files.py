@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from realistic_tta.errors import ResultsError
+
 from .results import read_text, write_whole
 from .strict_json import check_fields, is_number, is_whole, parse
 

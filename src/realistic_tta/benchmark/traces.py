@@ -12,9 +12,9 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from realistic_tta.benchmark.trace_files import Trace, TracePoint
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
-from realistic_tta.benchmark.trace_files import Trace, TracePoint
 
 from .metrics import Point, Tally
 

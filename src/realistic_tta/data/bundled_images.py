@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .cifar_sheets import read_tile_sheets
 from .archives import list_files
+from .cifar_sheets import read_tile_sheets
 from .images import Images, check_images
 
 SAMPLE = Path(__file__).parents[1] / "assets" / "cifar10"

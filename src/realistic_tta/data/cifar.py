@@ -16,11 +16,11 @@ import numpy as np
 
 from realistic_tta.errors import DataError, unknown
 
-from .registry import DATASETS, data_folder
+from .archives import Files, list_files
 from .cifar_batches import read_cifar10_batches, read_cifar100_batches
 from .cifar_sheets import read_row_sheets, read_tile_sheets
-from .archives import Files, list_files
 from .images import Images, check_images, write_array
+from .registry import DATASETS, data_folder
 
 
 class Layout(NamedTuple):

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError, unknown
 
-from .registry import CORRUPTIONS, SEVERITIES
 from .archives import DAMAGES, damaged, members_of
 from .images import Images, check_labels
+from .registry import CORRUPTIONS, SEVERITIES
 
 ABOUT = "corruptions.json"
 SIDE = 32

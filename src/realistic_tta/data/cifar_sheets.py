@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError
 
-from .registry import CIFAR10_CLASSES
 from .archives import Files
-from .images import Images
 from .decode import decode_rgb
+from .images import Images
+from .registry import CIFAR10_CLASSES
 
 SIDE = 32
 MOST = 1 << 31  # of a number that is looked at any further

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import SettingError
 
-from .registry import CORRUPTIONS, SEVERITIES
+from .cifar_c import ABOUT
 from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS, check
 from .corruptions.pixels import Bytes
-from .cifar_c import ABOUT
+from .registry import CORRUPTIONS, SEVERITIES
 
 PIECE = 250  # images; fixed, because every piece has its own generator
 

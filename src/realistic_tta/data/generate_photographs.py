@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .registry import CORRUPTIONS, SEVERITIES
 from .corruptions import corrupt
 from .corruptions.catalogue import FUNCTIONS, check
 from .generate import Progress, check_plan, start_worker
 from .imagenet import Photographs, read_photograph
+from .registry import CORRUPTIONS, SEVERITIES
 
 PIECE = 20  # photographs; fixed, because every piece has its own generator
 QUALITY = 85  # of the published JPEG files

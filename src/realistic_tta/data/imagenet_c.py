@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError, unknown
 
-from .registry import CORRUPTIONS, SEVERITIES
-from .imagenet_places import Folders, Found, Place, open_archives
-from .decode import decode_rgb
 from .cifar_c import Span, check_severity
+from .decode import decode_rgb
+from .imagenet_places import Folders, Found, Place, open_archives
+from .registry import CORRUPTIONS, SEVERITIES
 
 SIDE = 224
 CLASSES = 1000

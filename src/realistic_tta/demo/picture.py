@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from realistic_tta.benchmark.data import open_stream
-from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.benchmark.results import Record
+from realistic_tta.data.registry import CORRUPTIONS
 
 from .experiment import DATA, Setup
 from .words import BEST, USUAL, Errors, errors_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from realistic_tta.benchmark.environment import versions
-from realistic_tta.errors import ResultsError
 from realistic_tta.benchmark.results import read_text, write_whole
 from realistic_tta.benchmark.strict_json import is_number, is_whole, parse
+from realistic_tta.errors import ResultsError
 
 from .trial import Outcome, Trial
 

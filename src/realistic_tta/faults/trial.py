@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from realistic_tta.benchmark.manifest import short_hash
+from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.corruptions.catalogue import check
 from realistic_tta.data.images import Images
-from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.errors import InputError, SettingError, unknown
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.catalogue import METHODS, adapt
 from realistic_tta.models.checkpoints import load_network
-from realistic_tta.benchmark.manifest import short_hash
 
 from .plain import PLAIN
 from .samples import FAULTS

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from realistic_tta.errors import InputError, NetworkError, SettingError
+from realistic_tta.functional.channel_statistics import ChannelStatistics, moving_average
 from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
     StatisticsRule,
     TrainingStatistics,
 )
-from realistic_tta.functional.channel_statistics import ChannelStatistics, moving_average
 
 from .batch import Batch
 from .checks import check_count, check_number

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from realistic_tta.functional.channel_statistics import ChannelStatistics
 from realistic_tta.layers.robust_rules import RobustBatchStatistics, RobustMovingAverage
 from realistic_tta.layers.statistics_rules import (
     BatchStatistics,
@@ -18,7 +19,6 @@ from realistic_tta.layers.statistics_rules import (
     MovingAverage,
     StatisticsRule,
 )
-from realistic_tta.functional.channel_statistics import ChannelStatistics
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
+from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate
+from realistic_tta.functional.rectification import divergence
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.layers.network import (
     describe_missing,
@@ -25,8 +27,6 @@ from realistic_tta.layers.network import (
 )
 from realistic_tta.layers.replicas import Replicas
 from realistic_tta.layers.statistics_rules import StatisticsRule, reached, share
-from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate
-from realistic_tta.functional.rectification import divergence
 
 from .base import AdaptedNetwork
 from .batch import Batch

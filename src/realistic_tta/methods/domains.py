@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import SettingError
+from realistic_tta.functional.domains import Domains, belief
+from realistic_tta.functional.memories import Weights
+from realistic_tta.functional.signature import FEATURES
 from realistic_tta.layers.course import Course
 from realistic_tta.layers.domain_statistics import (
     DomainMemory,
@@ -21,9 +24,6 @@ from realistic_tta.layers.domain_statistics import (
     Recognition,
 )
 from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
-from realistic_tta.functional.domains import Domains, belief
-from realistic_tta.functional.memories import Weights
-from realistic_tta.functional.signature import FEATURES
 
 from .batch import Batch
 from .checks import check_count

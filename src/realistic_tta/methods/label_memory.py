@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from realistic_tta.functional.arrays import as_tensor, at_hand
+from realistic_tta.functional.label_order import LabelOrder, read, read_in_graph
+from realistic_tta.functional.leaning import Number
 from realistic_tta.layers.remembered_statistics import (
     RememberedStatistics,
     trust_in_images,
 )
-from realistic_tta.functional.arrays import as_tensor, at_hand
-from realistic_tta.functional.label_order import LabelOrder, read, read_in_graph
-from realistic_tta.functional.leaning import Number
 
 from .batch import Batch
 from .mirror_memory import MirrorMemory

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.layers.course import Course
-from realistic_tta.layers.remembered_statistics import RememberedStatistics
 from realistic_tta.functional.arrays import Array, as_tensor, at_hand, join
 from realistic_tta.functional.changes import RECENT
 from realistic_tta.functional.memories import (
@@ -24,6 +22,8 @@ from realistic_tta.functional.memories import (
     forgetting,
     is_whole,
 )
+from realistic_tta.layers.course import Course
+from realistic_tta.layers.remembered_statistics import RememberedStatistics
 
 from .label_memory import LabelMemory
 from .realistic_settings import RealisticSettings

@@ -12,6 +12,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from realistic_tta.functional.arrays import Array, as_tensor, at_hand, positive_part, quiet
+from realistic_tta.functional.changes import Changes, Seen
+from realistic_tta.functional.channel_statistics import ChannelStatistics
+from realistic_tta.functional.image_moments import Units, is_far
+from realistic_tta.functional.kernel import Room
+from realistic_tta.functional.leaning import numbers, table, together
+from realistic_tta.functional.memories import Passed, Weights, is_whole, steady, steps
+from realistic_tta.functional.rectification import VARIANCE_FLOOR
 from realistic_tta.layers.course import Course, Shares, Weighed, features_of
 from realistic_tta.layers.remembered_statistics import (
     BatchVariances,
@@ -22,14 +30,6 @@ from realistic_tta.layers.remembered_statistics import (
     is_cast,
 )
 from realistic_tta.layers.statistics_rules import reached
-from realistic_tta.functional.arrays import Array, as_tensor, at_hand, positive_part, quiet
-from realistic_tta.functional.changes import Changes, Seen
-from realistic_tta.functional.channel_statistics import ChannelStatistics
-from realistic_tta.functional.image_moments import Units, is_far
-from realistic_tta.functional.kernel import Room
-from realistic_tta.functional.leaning import numbers, table, together
-from realistic_tta.functional.memories import Passed, Weights, is_whole, steady, steps
-from realistic_tta.functional.rectification import VARIANCE_FLOOR
 
 from .batch import Batch
 from .moment_memory import MomentMemory

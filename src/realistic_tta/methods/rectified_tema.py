@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import SettingError
+from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
+from realistic_tta.functional.rectification import divergence, source_weights, update_prior
 from realistic_tta.layers.robust_rules import MixedWithSource, RobustMovingAverage
 from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
@@ -17,8 +19,6 @@ from realistic_tta.layers.statistics_rules import (
     StatisticsRule,
     reached,
 )
-from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
-from realistic_tta.functional.rectification import divergence, source_weights, update_prior
 
 from .batch import Batch
 from .batch_norm_method import BatchNormMethod

@@ -15,6 +15,14 @@ import torch
 from torch import Tensor
 
 from realistic_tta.errors import InputError, NetworkError
+from realistic_tta.functional.batch_by_batch import (
+    Batches,
+    average_each,
+    average_weights,
+    source_weights_each,
+)
+from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
+from realistic_tta.functional.rectification import PRIOR_MOMENTUM
 from realistic_tta.layers.replay_rules import (
     EachAverage,
     EachBatch,
@@ -24,14 +32,6 @@ from realistic_tta.layers.replay_rules import (
     of_images,
 )
 from realistic_tta.layers.statistics_rules import FixedStatistics
-from realistic_tta.functional.batch_by_batch import (
-    Batches,
-    average_each,
-    average_weights,
-    source_weights_each,
-)
-from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
-from realistic_tta.functional.rectification import PRIOR_MOMENTUM
 
 from .base import AdaptedNetwork
 from .batch import Batch

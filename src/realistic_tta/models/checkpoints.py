@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import NetworkError
 
-from .registry import NETWORKS, build, find, on_disk, outline
 from .keras_weights import read_keras_resnet50
+from .registry import NETWORKS, build, find, on_disk, outline
 from .resnet import Normalize, ResNet50V1
 
 PREFIXES = ("module.", "model.")  # left by DataParallel and by wrappers that normalise

@@ -16,7 +16,7 @@ from .resnet import CIFAR_MEAN, CIFAR_STD, CifarResNet, Normalize, ResNet50, Res
 from .resnext import CifarResNeXt
 from .wide_resnet import WideResNet
 
-EMBEDDED = Path(__file__).parents[1] / "assets" / "networks"  # what comes with the package
+EMBEDDED = Path(__file__).parents[1] / "assets" / "models"  # what comes with the package
 
 
 @dataclass(frozen=True)

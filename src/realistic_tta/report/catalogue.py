@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from matplotlib.figure import Figure
 
-from realistic_tta.errors import ResultsError, unknown
 from realistic_tta.benchmark.results import Record
+from realistic_tta.errors import ResultsError, unknown
 
 from .channel_mean import channel_mean
 from .class_diversity import draw_class_diversity

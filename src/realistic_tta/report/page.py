@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from realistic_tta.errors import ResultsError
 from realistic_tta.benchmark.results import Record, write_whole
+from realistic_tta.errors import ResultsError
 
 from .page_data import embedded, page_data
 from .page_layers import read_layers

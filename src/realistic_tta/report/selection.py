@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from realistic_tta.errors import ResultsError
 from realistic_tta.benchmark.exports import latest
 from realistic_tta.benchmark.results import DONE, Record
 from realistic_tta.benchmark.trace_files import Trace
+from realistic_tta.errors import ResultsError
 
 from .style import place
 

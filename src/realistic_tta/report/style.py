@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from realistic_tta.errors import ResultsError, unknown
 from realistic_tta.benchmark.results import write_whole
+from realistic_tta.errors import ResultsError, unknown
 
 Given = ParamSpec("Given")
 # In the order in which legends list them; as demo/picture.py where both show a method.

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from realistic_tta.errors import InputError, SettingError
+from realistic_tta.functional.rectification import channel_divergence
 from realistic_tta.methods.base import AdaptedNetwork
 from realistic_tta.methods.batch import count_images
 from realistic_tta.methods.catalogue import adapt
 from realistic_tta.methods.checks import check_number
-from realistic_tta.functional.rectification import channel_divergence
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from realistic_tta.benchmark.events import Died, Event, Finished
-from realistic_tta.benchmark.runner import Job
 from realistic_tta.benchmark.results import row_name
+from realistic_tta.benchmark.runner import Job
 
-from .bench_board import Board
+from .bench_progress import Board
 from .bench_run import in_words
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from realistic_tta.benchmark.events import Event
     from realistic_tta.benchmark.experiment import Experiment
+    from realistic_tta.benchmark.results import Record, Results
     from realistic_tta.benchmark.runner import Job
     from realistic_tta.data.generate import Progress
-    from realistic_tta.benchmark.results import Record, Results
 
     Engine = Callable[[Sequence[Job]], Iterator[Event]]
 
@@ -87,11 +87,11 @@ def _run(
     experiments: Sequence[Experiment], arguments: argparse.Namespace, engine: Engine
 ) -> list[Record]:
     from realistic_tta.benchmark.estimate import longest_first
-    from realistic_tta.benchmark.runner import is_done, make_jobs
     from realistic_tta.benchmark.results import Results
+    from realistic_tta.benchmark.runner import is_done, make_jobs
 
-    from .bench_board import Board
     from .bench_display import display
+    from .bench_progress import Board
     from .results import in_order
 
     results = Results(arguments.out)

@@ -24,14 +24,14 @@ from realistic_tta import METHODS
 from realistic_tta.benchmark import data as benchmark_data
 from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.experiment import Experiment
-from realistic_tta.benchmark.runner import Job, evaluate, failed
-from realistic_tta.cli import main
-from realistic_tta.commands import bench_display
-from realistic_tta.commands.bench_board import Board
-from realistic_tta.commands.bench_display import table
-from realistic_tta.data.images import Images
-from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.benchmark.results import Record, Results
+from realistic_tta.benchmark.runner import Job, evaluate, failed
+from realistic_tta.cli import bench_display
+from realistic_tta.cli.bench_display import table
+from realistic_tta.cli.bench_progress import Board
+from realistic_tta.cli.main import main
+from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.images import Images
 
 BENCH = ["bench", "--network", "resnet-20", "--images", "2", "--batch-sizes", "2"]
 BENCH += ["--methods", "tbn,rectified_tema", "--workers", "1", "--save-every", "0"]
@@ -55,7 +55,7 @@ def test_a_killed_benchmark_goes_on_and_finished_work_is_not_done_again(
 ) -> None:
     """SIGKILL for the whole command as soon as it has a record; then the same words again."""
     words = [*BENCH, "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "realistic_tta.cli", *words]
+    command = [sys.executable, "-m", "realistic_tta.cli.main", *words]
     env = os.environ | {"PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=env) as process:  # noqa: S603 - our own
         while not list((tmp_path / "records").glob("[!.]*.json")):

@@ -28,11 +28,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _plot(arguments: argparse.Namespace) -> None:
     """A figure that was asked for by name must be there; of all, those that can be."""
+    from realistic_tta.benchmark.results import Results
+    from realistic_tta.benchmark.trace_files import read_trace
     from realistic_tta.errors import ResultsError, unknown
     from realistic_tta.report.catalogue import FIGURES, draw
     from realistic_tta.report.style import FORMATS, write_figure
-    from realistic_tta.benchmark.results import Results
-    from realistic_tta.benchmark.trace_files import read_trace
 
     endings = arguments.format.split(",")
     named = [("figure", each, FIGURES) for each in arguments.figures]

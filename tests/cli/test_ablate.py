@@ -9,9 +9,9 @@ import pytest
 from bench_subjects import record, write_world
 
 from realistic_tta.benchmark.ablation import PIECES, ablation, errors_of, rows_of
-from realistic_tta.cli import main
-from realistic_tta.methods.catalogue import METHODS
 from realistic_tta.benchmark.results import Results
+from realistic_tta.cli.main import main
+from realistic_tta.methods.catalogue import METHODS
 
 AXES = {"data": "cifar10-c-sample", "batch_size": [4, 1], "seed": [1, 2], "images": 2}
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from bench_subjects import record
 
-from realistic_tta.cli import main
-from realistic_tta.commands.results import print_list, print_pivots
-from realistic_tta.commands.terminal import BARS, PLAIN_BARS, cut, sparks
 from realistic_tta.benchmark.results import Results
+from realistic_tta.cli.main import main
+from realistic_tta.cli.results import print_list, print_pivots
+from realistic_tta.cli.terminal import BARS, PLAIN_BARS, cut, sparks
 
 RECORDS = [
     record("a", method="source", error=40.0, course=((8, 30.0), (16, 50.0))),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from realistic_tta.demo.experiment import Setup
     from realistic_tta.benchmark.results import Record
+    from realistic_tta.demo.experiment import Setup
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -79,13 +79,13 @@ def _run(setup: Setup, arguments: argparse.Namespace, console: Console) -> tuple
     from realistic_tta.benchmark.data import prepare
     from realistic_tta.benchmark.engines import run_local
     from realistic_tta.benchmark.estimate import longest_first
+    from realistic_tta.benchmark.results import Results
     from realistic_tta.benchmark.runner import make_jobs
     from realistic_tta.demo.display import Display
     from realistic_tta.demo.experiment import DATA
     from realistic_tta.demo.words import errors_of
-    from realistic_tta.benchmark.results import Results
 
-    from .bench_board import Board
+    from .bench_progress import Board
 
     experiments, store = setup.experiments(), Results(arguments.out)
     with console.status("damaging the photographs"):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
-from realistic_tta.benchmark.runner import Job
 from realistic_tta.benchmark.results import Record
+from realistic_tta.benchmark.runner import Job
 
 
 class Board:

@@ -8,8 +8,8 @@ import published
 import pytest
 import web
 
-from realistic_tta.cli import main
-from realistic_tta.data import catalogue
+from realistic_tta.cli.main import main
+from realistic_tta.data import registry as catalogue
 from realistic_tta.data.registry import DATASETS, Archive, Dataset, NpmMirror
 
 Captured = pytest.CaptureFixture[str]

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from published import random_images, write_row_sheets
 
-from realistic_tta.cli import main
-from realistic_tta.data.registry import CIFAR10_CLASSES, EXTRA_CORRUPTIONS
+from realistic_tta.cli.main import main
 from realistic_tta.data.cifar_c import open_cifar_c
+from realistic_tta.data.registry import CIFAR10_CLASSES, EXTRA_CORRUPTIONS
 
 LABELS = list(range(10)) * 2
 

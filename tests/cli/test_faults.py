@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from realistic_tta.cli import main
+from realistic_tta.cli.main import main
 
 FEW = ["faults", "--methods", "source,tbn+robust", "--faults", "nan,scaled", "--shares", "20"]
 FEW += ["--images", "48", "--workers", "1", "--out"]

@@ -111,8 +111,8 @@ def _card(
     """What the network is, how it was made, and how wrong it is, clean and corrupted."""
     import numpy as np
 
-    from realistic_tta.data.registry import CORRUPTIONS
     from realistic_tta.data.corruptions import corrupt
+    from realistic_tta.data.registry import CORRUPTIONS
 
     errors = {}
     for name in CORRUPTIONS:

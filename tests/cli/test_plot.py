@@ -13,11 +13,11 @@ from figure_subjects import momentum_runs, runs, trace
 from safetensors.torch import save_file
 from subjects import residual
 
-from realistic_tta.cli import main
-from realistic_tta.report.catalogue import FIGURES, ONE_FOR_ALL, draw
-from realistic_tta.report.style import write_figure
 from realistic_tta.benchmark.results import Results
 from realistic_tta.benchmark.trace_files import write_trace
+from realistic_tta.cli.main import main
+from realistic_tta.report.catalogue import FIGURES, ONE_FOR_ALL, draw
+from realistic_tta.report.style import write_figure
 
 ROOT = Path(__file__).parents[2]
 

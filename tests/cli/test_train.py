@@ -9,7 +9,7 @@ import torch
 from published import Pixels, write_row_sheets
 
 from realistic_tta import adapt
-from realistic_tta.cli import main
+from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.models.checkpoints import load_network
 

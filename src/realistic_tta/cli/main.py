@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import (
+from realistic_tta.cli import (
     ablate,
     bench,
     corrupt,

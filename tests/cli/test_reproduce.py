@@ -14,11 +14,11 @@ from realistic_tta.benchmark.comparison import compare
 from realistic_tta.benchmark.events import Event, Finished
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.paper_tables import TABLES
-from realistic_tta.benchmark.runner import Job, failed
-from realistic_tta.cli import main
-from realistic_tta.commands import reproduce_display
-from realistic_tta.commands.reproduce_display import footnotes, markdown, print_rich, text
 from realistic_tta.benchmark.results import Results
+from realistic_tta.benchmark.runner import Job, failed
+from realistic_tta.cli import reproduce_display
+from realistic_tta.cli.main import main
+from realistic_tta.cli.reproduce_display import footnotes, markdown, print_rich, text
 
 WORDS = ["--images", "2", "--batch-sizes", "2", "--methods", "rectified_tema,source"]
 WORDS += ["--workers", "1", "--network", "embedded"]
