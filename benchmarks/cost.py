@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.resnet import CifarResNet, ResNet50
 
 VARIANTS: dict[str, dict[str, object]] = {
@@ -91,7 +91,7 @@ ONLY_SMALL = {"cotta"}  # a quarter of an hour on the large network, for the sam
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "resnet20": (lambda: CifarResNet(20, 10), 32),
     "resnet50": (lambda: ResNet50(1000), 64),
-    "cifar10": (lambda: load_network("cifar10"), 32),
+    "cifar10": (lambda: load_model("cifar10"), 32),
 }
 RANDOM = "resnet20", "resnet50"  # what `all` stands for
 

@@ -24,7 +24,7 @@ import realistic_tta
 from realistic_tta.benchmark.replay import TOGETHER
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.methods.replay import replay
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "source": {"method": "source"},
@@ -44,7 +44,7 @@ def shifted_images(count: int) -> Tensor:
 
 def compare(how: dict[str, Any], chunks: list[Tensor], size: int) -> tuple[float, float, float]:
     """Seconds an image one by one, those of one by one over the replay's, and sweeps a chunk."""
-    network = load_network("cifar10")
+    network = load_model("cifar10")
     one, many = (realistic_tta.adapt(network, **how) for _ in range(2))
     alone, ratios, sweeps = [], [], []
     for images in chunks:

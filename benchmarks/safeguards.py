@@ -19,10 +19,10 @@ import torch
 from timing import Ratio, compare
 from torch import Tensor
 
-from realistic_tta import AdaptedNetwork, adapt
+from realistic_tta import AdaptedModel, adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 METHODS = ("tbn", "tema", "rectified_tema", "realistic", "tent")
 ROBUST = METHODS[:4]
@@ -37,7 +37,7 @@ def photographs() -> Tensor:
     return torch.from_numpy(noisy).permute(0, 3, 1, 2).float() / 255
 
 
-def calls(adapted: AdaptedNetwork, images: Tensor, size: int) -> Callable[[], object]:
+def calls(adapted: AdaptedModel, images: Tensor, size: int) -> Callable[[], object]:
     """The next batches of the stream, again and again; all images have been seen once."""
     batches, together = cycle(images.split(size)), max(TOGETHER // size, 1)
     for batch in images.split(size):
@@ -52,7 +52,7 @@ def calls(adapted: AdaptedNetwork, images: Tensor, size: int) -> Callable[[], ob
 
 def ratios(method: str, size: int, most_seconds: float) -> tuple[dict[str, Ratio], str]:
     """By safeguard; and who answers under the guard."""
-    network, images = load_network("cifar10"), photographs()
+    network, images = load_model("cifar10"), photographs()
     watched = adapt(network, method, guard=True)
     chosen = {"exclude": adapt(network, method), "guard": watched}
     if method in ROBUST:

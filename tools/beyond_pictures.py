@@ -32,7 +32,7 @@ from realistic_tta.functional.content import Content, scatter_of, whiten, whiten
 from realistic_tta.functional.image_moments import Units
 from realistic_tta.functional.rectification import VARIANCE_FLOOR
 from realistic_tta.functional.signature import signatures
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.report.style import STYLES, in_style, new_panels, write_figure
 
 SIZE = (5.0, 3.0)
@@ -54,7 +54,7 @@ def shifted(corruption: str, count: int, start: int = 0) -> tuple[Tensor, Tensor
 
 
 def adapted(method: str = "realistic", **settings: Any) -> Any:
-    return realistic_tta.adapt(load_network("cifar10"), method, **settings)
+    return realistic_tta.adapt(load_model("cifar10"), method, **settings)
 
 
 def first(network: Any, statistic: str) -> Tensor:
@@ -307,7 +307,7 @@ def domains() -> Figure:
 
 def first_signatures(images: Tensor) -> tuple[Tensor, Tensor]:
     """Of whole images and of their parts, as they reach the first layer."""
-    network: Any = load_network("cifar10")
+    network: Any = load_model("cifar10")
     seen: list[Tensor] = []
     norm: Any = next(each for each in network.modules() if isinstance(each, torch.nn.BatchNorm2d))
     norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

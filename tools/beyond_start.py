@@ -22,8 +22,8 @@ import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.methods.base import AdaptedNetwork
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.methods.base import AdaptedModel
+from realistic_tta.models.checkpoints import load_model
 
 SEEN = (0, 50, 200, 1000)  # images before those that are counted
 COUNTED, PART = 200, 50
@@ -41,7 +41,7 @@ def errors(method: str, network: nn.Module, images: Tensor, labels: Tensor, size
     return wrong
 
 
-def count_wrong(adapted: AdaptedNetwork, images: Tensor, labels: Tensor, size: int) -> int:
+def count_wrong(adapted: AdaptedModel, images: Tensor, labels: Tensor, size: int) -> int:
     """Of a copy, so that what is counted teaches nothing."""
     again = copy.deepcopy(adapted)
     outputs = torch.cat([again(batch) for batch in images.split(size)])
@@ -59,7 +59,7 @@ def streams() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def table(methods: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
-    network, data = load_network("cifar10"), list(streams())
+    network, data = load_model("cifar10"), list(streams())
     yield f"| method | batch size | {' | '.join(f'after {seen:,}' for seen in SEEN)} |"
     yield f"|---|---:|{'---:|' * len(SEEN)}"
     for method in methods:

@@ -26,7 +26,7 @@ from realistic_tta import adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.data.corruptions import corrupt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 CORRUPTIONS = "gaussian_noise,fog,motion_blur,brightness"
 METHODS = "tent,rectified_tema,tbn,eta,cotta,tema,realistic,sar,adacontrast,alpha_bn,adapt_bn,lame"
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--corruptions", default=CORRUPTIONS)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    network = load_network(given.network)
+    network = load_model(given.network)
     found = streams(given.corruptions.split(","), given.folder, int(given.network[5:]))
     wanted = [(stream, "source", 200, "off") for stream in found]
     for method in given.methods.split(","):

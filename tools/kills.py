@@ -60,12 +60,12 @@ from pathlib import Path
 import torch
 import realistic_tta
 from realistic_tta.data.bundled_images import load_sample
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 torch.set_num_threads(1)
 state = Path(sys.argv[1], "state.safetensors")
 state.parent.mkdir(exist_ok=True, parents=True)
-network = load_network("cifar10")
+network = load_model("cifar10")
 if state.exists():
     adapted = realistic_tta.load(state, network)
 else:

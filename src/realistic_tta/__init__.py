@@ -4,22 +4,22 @@ from importlib.metadata import version as _version
 
 from .errors import (
     DataError,
+    DistributedError,
     ForwardError,
     InputError,
-    NetworkError,
+    ModelError,
     RealisticTTAError,
     ResultsError,
     SettingError,
     StateError,
-    SyncError,
 )
 from .functional.class_diversity import class_diversity, iid_class_diversity
 from .functional.momentum import choose_momentum
-from .methods.base import AdaptedNetwork
+from .methods.base import AdaptedModel
 from .methods.catalogue import METHODS, adapt
 from .methods.health import Health
 from .methods.optimizers import SGD, Adam
-from .methods.report import LayerReport, LeftAlone, Report
+from .methods.report import LayerReport, Report, SkippedLayer
 from .methods.restore import load
 from .serving.drift_alarm import DriftAlarm
 
@@ -29,21 +29,21 @@ __all__ = [
     "METHODS",
     "SGD",
     "Adam",
-    "AdaptedNetwork",
+    "AdaptedModel",
     "DataError",
+    "DistributedError",
     "DriftAlarm",
     "ForwardError",
     "Health",
     "InputError",
     "LayerReport",
-    "LeftAlone",
-    "NetworkError",
+    "ModelError",
     "RealisticTTAError",
     "Report",
     "ResultsError",
     "SettingError",
+    "SkippedLayer",
     "StateError",
-    "SyncError",
     "__version__",
     "adapt",
     "choose_momentum",

@@ -2,12 +2,12 @@
 
 RealisticTTAError
     SettingError    (ValueError)    a method, setting or argument of `adapt` that cannot be
-    NetworkError    (ValueError)    a network that cannot be adapted, frozen or loaded
+    ModelError    (ValueError)    a network that cannot be adapted, frozen or loaded
     InputError      (ValueError)    a batch that cannot be predicted
-        NotFiniteError              NaN or Inf in the images, or made of them by the network
+        NonFiniteError              NaN or Inf in the images, or made of them by the network
     ForwardError    (RuntimeError)  the network itself failed on a batch
     StateError      (ValueError)    a state or file that does not belong to this network and method
-    SyncError       (RuntimeError)  another process of the group left, failed or is out of step
+    DistributedError       (RuntimeError)  another process of the group left, failed or is out of step
     DataError       (ValueError)    a data set that is missing, damaged or of another layout
     ResultsError    (ValueError)    a folder of results that cannot be read or written
 
@@ -28,7 +28,7 @@ class SettingError(RealisticTTAError, ValueError):
     """A method, setting or argument of `adapt` that cannot be."""
 
 
-class NetworkError(RealisticTTAError, ValueError):
+class ModelError(RealisticTTAError, ValueError):
     """A network that cannot be adapted, frozen or loaded."""
 
 
@@ -36,7 +36,7 @@ class InputError(RealisticTTAError, ValueError):
     """A batch that cannot be predicted."""
 
 
-class NotFiniteError(InputError):
+class NonFiniteError(InputError):
     """NaN or Inf in the images, or made of them by the network."""
 
 
@@ -48,7 +48,7 @@ class StateError(RealisticTTAError, ValueError):
     """A state, or a file of one, that does not belong to this network and method."""
 
 
-class SyncError(RealisticTTAError, RuntimeError):
+class DistributedError(RealisticTTAError, RuntimeError):
     """Another process of the group left, failed, or is out of step."""
 
 

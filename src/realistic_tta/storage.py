@@ -14,7 +14,7 @@ from pathlib import Path
 PARTIAL = ".partial"  # how the name of a file ends while it is written
 
 
-def replace_file(path: Path, content: bytes | bytearray) -> None:
+def atomic_write(path: Path, content: bytes | bytearray) -> None:
     """Afterwards `path` holds all of it; or, after an error or a power cut, what it held before."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
     try:

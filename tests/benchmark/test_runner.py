@@ -23,9 +23,9 @@ from realistic_tta.benchmark.metrics import POINTS, Tally
 from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
 from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 from realistic_tta.methods.source import Source
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def test_the_counts_are_those_of_a_plain_loop(setting: str, tmp_path: Path) -> N
     chosen = experiment("rectified_tema", setting, images=7)
     (job,) = make_jobs([chosen], tmp_path)
     record = evaluate(job, tmp_path)
-    adapted = adapt(load_network("tiny"), "rectified_tema")
+    adapted = adapt(load_model("tiny"), "rectified_tema")
     images = dict.fromkeys(range(15), 0)
     wrong = dict.fromkeys(range(15), 0)
     for batch in open_stream("cifar10-c", chosen.plan, tmp_path).batches(4):
         if batch.reset:
-            adapted = adapt(load_network("tiny"), "rectified_tema")
+            adapted = adapt(load_model("tiny"), "rectified_tema")
         predicted = adapted(batch.images).argmax(1)
         for part, label, guess in zip(batch.parts, batch.labels, predicted, strict=True):
             images[int(part)] += 1
@@ -144,7 +144,7 @@ def test_the_course_has_at_most_two_hundred_points_and_covers_the_stream(batches
 
 @pytest.mark.usefixtures("world")
 def test_settings_seeds_and_the_training_batch_reach_the_method() -> None:
-    network = load_network("tiny")
+    network = load_model("tiny")
     adapted = adapt_for(experiment(settings={"momentum": 0.3}), network)
     assert adapted.settings.momentum == 0.3
     assert adapted.settings.source_batch_size == 128
@@ -162,12 +162,12 @@ def test_other_weights_are_another_job_of_the_same_experiment(
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "other"))
     (same,) = make_jobs([experiment()], tmp_path)
     assert same == first
-    network = load_network("tiny")
+    network = load_model("tiny")
     before = checksum(network)
     next(network.parameters()).data.view(-1)[0] += 1e-3
     assert checksum(network) != before
     (tmp_path / "other" / "networks" / "tiny.safetensors").write_bytes(b"")
-    with pytest.raises(NetworkError):
+    with pytest.raises(ModelError):
         make_jobs([experiment()], tmp_path)
 
 

@@ -26,7 +26,7 @@ from realistic_tta.benchmark.trace_files import (
 from realistic_tta.benchmark.traces import finished_trace, trace_point
 from realistic_tta.errors import ResultsError
 from realistic_tta.functional.momentum import choose_momentum
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 TRACE = Trace(
     key="a",
@@ -65,7 +65,7 @@ def test_what_is_no_trace_is_refused_by_its_name(text: str, tmp_path: Path) -> N
 
 def last_inputs(chosen: Experiment, folder: Path) -> tuple[Tensor, list[Tensor]]:
     """What reaches the last BatchNorm layer of a plain loop, and its mean from training."""
-    adapted: Any = adapt(load_network("tiny"), chosen.method, **chosen.settings)
+    adapted: Any = adapt(load_model("tiny"), chosen.method, **chosen.settings)
     seen: list[Tensor] = []
     adapted.layers[-1].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
     for batch in open_stream("cifar10-c", chosen.plan, folder).batches(chosen.batch_size):
@@ -102,7 +102,7 @@ def test_the_mean_of_tema_is_the_average_of_all_batches_so_far(tmp_path: Path) -
 def test_layers_are_traced_as_the_report_shows_them(tmp_path: Path) -> None:
     chosen = experiment("rectified_tema", images=4)
     trace = traced(chosen, tmp_path)
-    adapted = adapt(load_network("tiny"), "rectified_tema")
+    adapted = adapt(load_model("tiny"), "rectified_tema")
     stream = open_stream("cifar10-c", chosen.plan, tmp_path)
     for point, batch in zip(trace.points, stream.batches(4), strict=True):
         adapted(batch.images)

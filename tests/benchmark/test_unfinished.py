@@ -21,7 +21,7 @@ from realistic_tta.benchmark.metrics import Tally
 from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
 from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 
 def begun(folder: Path) -> tuple[Job, Path]:
@@ -107,7 +107,7 @@ def test_a_guarded_run_goes_on_with_what_its_guard_remembers(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         evaluate(job, tmp_path, stop, save_every=0)
-    resumed = adapt_for(job.experiment, load_network(job.experiment.network))
+    resumed = adapt_for(job.experiment, load_model(job.experiment.network))
     assert restore(state_file(job.key, tmp_path), resumed) is not None
     assert resumed.guard is not None
     assert resumed.guard.seen == 19 * 4  # the batch it was stopped in had not been saved
@@ -127,7 +127,7 @@ def test_a_state_whose_guard_cannot_go_on_is_begun_anew(memory: Any, tmp_path: P
     state = torch.load(io.BytesIO(path.read_bytes()[SUM:])) | {"guard": memory}
     torch.save({name: each for name, each in state.items() if each}, content)
     path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
-    adapted = adapt_for(job.experiment, load_network(job.experiment.network))
+    adapted = adapt_for(job.experiment, load_model(job.experiment.network))
     before = copy.deepcopy(adapted.state_dict())
     assert restore(path, adapted) is None
     assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items())

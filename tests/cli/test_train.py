@@ -11,7 +11,7 @@ from published import Pixels, write_row_sheets
 from realistic_tta import adapt
 from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 
 def shaded() -> tuple[Pixels, list[int]]:
@@ -38,13 +38,13 @@ def test_training_ends_with_a_network_and_its_card(
     assert card["source_batch_size"] == 128
     assert set(card["error_by_corruption"]) == set(CORRUPTIONS)
     assert card["recipe"]["epochs"] == 4
-    network = load_network("resnet-20")
+    network = load_model("resnet-20")
     assert torch.isfinite(adapt(network)(torch.rand(4, 3, 32, 32))).all()
     assert main(words) == 0  # nothing left to train: the same network again
     printed = capsys.readouterr()
     assert "going on with resnet-20" in printed.err
     assert "epoch 4 of 4" not in printed.err
-    again = load_network("resnet-20").state_dict()
+    again = load_model("resnet-20").state_dict()
     assert all(torch.equal(again[name], value) for name, value in network.state_dict().items())
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from subjects import CPU, convolutional, images, on_cpu, randomize, same, snapshot, stream
 from torch import Tensor, nn
 
-from realistic_tta import METHODS, AdaptedNetwork, InputError, NetworkError, StateError, adapt
+from realistic_tta import METHODS, AdaptedModel, InputError, ModelError, StateError, adapt
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
 from realistic_tta.methods.gradient_method import GradientMethod
 
@@ -61,7 +61,7 @@ def variant(request: pytest.FixtureRequest) -> dict[str, object]:
     return VARIANTS[request.param]
 
 
-def make(variant: dict[str, object], network: nn.Module | None = None) -> AdaptedNetwork:
+def make(variant: dict[str, object], network: nn.Module | None = None) -> AdaptedModel:
     return adapt(network or convolutional(), **variant)  # type: ignore[arg-type]
 
 
@@ -73,7 +73,7 @@ def trains(variant: dict[str, object]) -> bool:
     return issubclass(METHODS[str(variant["method"])], GradientMethod)
 
 
-def predictions(adapted: AdaptedNetwork, batches: list[Tensor]) -> list[Tensor]:
+def predictions(adapted: AdaptedModel, batches: list[Tensor]) -> list[Tensor]:
     return [adapted(batch) for batch in batches]
 
 
@@ -508,7 +508,7 @@ def test_group_norm_is_trained_left_alone_or_refused(variant: dict[str, object])
         )
     method = METHODS[str(variant["method"])]
     if issubclass(method, BatchNormMethod) and method.needs_batch_norm:
-        with pytest.raises(NetworkError, match="no BatchNorm layer; it has 1 GroupNorm"):
+        with pytest.raises(ModelError, match="no BatchNorm layer; it has 1 GroupNorm"):
             make(variant, network)
         return
     adapted = make(variant, network)

@@ -28,7 +28,7 @@ from realistic_tta.faults.samples import FAULTS
 from realistic_tta.faults.store import path_of, read, write
 from realistic_tta.faults.table import errors, table
 from realistic_tta.faults.trial import Outcome, Trial, class_of, run, stream, subject
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 GOOD = Trial("source", "none", 0, images=60, batch_size=8)
 
@@ -89,7 +89,7 @@ def test_crafted_images_pull_further_than_the_noise_they_are_made_from(reach: fl
 
 
 def test_images_crafted_to_be_trusted_move_what_robust_statistics_see() -> None:
-    network, generator = load_network("cifar10"), torch.Generator().manual_seed(0)
+    network, generator = load_model("cifar10"), torch.Generator().manual_seed(0)
     good = torch.from_numpy(load_sample().images[:8]).permute(0, 3, 1, 2).float() / 255
     found = crafted_to_be_trusted(good, network, generator)
     chosen = good[torch.randint(8, (8,), generator=generator.manual_seed(0))]
@@ -174,7 +174,7 @@ def test_every_method_of_the_catalogue_can_be_put_to_the_test(method: str) -> No
 
 def test_options_behind_a_name_reach_the_method() -> None:
     found = subject(with_fault("blank", method="tema+robust+guard+from_source"))
-    assert isinstance(found, realistic_tta.AdaptedNetwork)
+    assert isinstance(found, realistic_tta.AdaptedModel)
     assert found.settings.robust
     assert found.settings.start == "source"
     assert found.guard is not None

@@ -31,7 +31,7 @@ from realistic_tta.functional.signature import signatures
 from realistic_tta.layers.course import Course, Shares, Weighed, sight_of
 from realistic_tta.layers.remembered_statistics import Known, RememberedStatistics
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 pytestmark = pytest.mark.skipif(
     kernel_module.kernel is None, reason="built without a C compiler: Python does all of it"
@@ -320,7 +320,7 @@ def test_a_real_network_answers_alike_with_and_without(
     photos = load_sample().images[:96]
     shown = torch.from_numpy(photos).permute(0, 3, 1, 2).float().div(255)
     shown = torch.cat((shown[:48], 0.3 * shown[48:]))
-    network = load_network("cifar10")
+    network = load_model("cifar10")
     fast, plain = (realistic_tta.adapt(network, "realistic") for _ in range(2))
     found = torch.cat([fast(each) for each in shown.split(size)])
     without(monkeypatch)
@@ -333,7 +333,7 @@ def test_a_real_network_answers_alike_with_and_without(
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])  # noqa: S301 - our own
 def test_copies_do_not_write_into_each_other(again: Callable[[Realistic], Realistic]) -> None:
     """A copy, or one from another process, works in rooms of its own."""
-    adapted = realistic_tta.adapt(load_network("cifar10"), "realistic")
+    adapted = realistic_tta.adapt(load_model("cifar10"), "realistic")
     assert isinstance(adapted, Realistic)
     adapted(images(4, side=32))
     other = again(adapted)
@@ -351,8 +351,8 @@ def test_without_the_extension_the_package_works() -> None:
         "import sys; sys.modules['realistic_tta.functional._kernel'] = None\n"
         "import torch, realistic_tta\n"
         "from realistic_tta.functional.kernel import kernel\n"
-        "from realistic_tta.models.checkpoints import load_network\n"
-        "adapted = realistic_tta.adapt(load_network('cifar10'))\n"
+        "from realistic_tta.models.checkpoints import load_model\n"
+        "adapted = realistic_tta.adapt(load_model('cifar10'))\n"
         "print(kernel, tuple(adapted(torch.rand(2, 3, 32, 32)).shape))\n"
     )
     done = subprocess.run(  # noqa: S603 - our own

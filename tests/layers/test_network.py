@@ -9,7 +9,7 @@ import torch
 from subjects import CPU, convolutional, images, on_cpu, randomize, residual, same, snapshot
 from torch import Tensor, nn
 
-from realistic_tta import InputError, NetworkError, adapt
+from realistic_tta import InputError, ModelError, adapt
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
 from realistic_tta.layers.network import (
     is_batch_norm,
@@ -222,7 +222,7 @@ def test_attributes_of_the_batch_norm_are_still_there() -> None:
 
 
 def test_lazy_layers_without_a_shape_are_named() -> None:
-    with pytest.raises(NetworkError, match=r'layer "0" \(LazyBatchNorm2d\).*run one batch'):
+    with pytest.raises(ModelError, match=r'layer "0" \(LazyBatchNorm2d\).*run one batch'):
         adapt(nn.Sequential(nn.LazyBatchNorm2d()), "tbn")
 
 
@@ -230,7 +230,7 @@ def test_lazy_layers_without_a_shape_are_named() -> None:
 def test_layers_without_source_statistics_are_named(method: str) -> None:
     with on_cpu():
         network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
-    with pytest.raises(NetworkError, match=r'layer "1" .*track_running_stats=False.*tbn'):
+    with pytest.raises(ModelError, match=r'layer "1" .*track_running_stats=False.*tbn'):
         adapt(network, method, classes=2)
 
 
@@ -242,7 +242,7 @@ def test_methods_that_need_no_source_take_such_layers(method: str) -> None:
     batch = images(200)
     torch.testing.assert_close(adapted(batch), network(batch).detach(), atol=1e-3, rtol=1e-3)
     assert adapted.report().layers[0].divergence is None
-    with pytest.raises(NetworkError, match=r'"0" has track_running_stats=False.*cannot be frozen'):
+    with pytest.raises(ModelError, match=r'"0" has track_running_stats=False.*cannot be frozen'):
         adapted.freeze()
 
 
@@ -255,9 +255,9 @@ def test_no_batch_norm_says_what_there_is_instead() -> None:
     network = nn.Sequential(
         nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4), nn.GroupNorm(1, 4), nn.LayerNorm(4)
     )
-    with pytest.raises(NetworkError, match=r"no BatchNorm layer; it has 2 GroupNorm, 1 LayerNorm"):
+    with pytest.raises(ModelError, match=r"no BatchNorm layer; it has 2 GroupNorm, 1 LayerNorm"):
         adapt(network, "tbn")
-    with pytest.raises(NetworkError, match="no normalisation at all"):
+    with pytest.raises(ModelError, match="no normalisation at all"):
         adapt(nn.Linear(2, 2))
     with on_cpu():
         assert adapt(nn.Linear(2, 2), "source")(torch.rand(1, 2)).shape == (1, 2)
@@ -290,7 +290,7 @@ def test_a_variance_too_large_for_half_precision_is_not_frozen() -> None:
         network = nn.Sequential(nn.BatchNorm2d(3).half())
     adapted = adapt(network, "tbn")
     adapted((torch.rand(8, 3, 4, 4) * 6e4).half())
-    with pytest.raises(NetworkError, match=r'layer "0" does not fit .*float16'):
+    with pytest.raises(ModelError, match=r'layer "0" does not fit .*float16'):
         adapted.freeze()
 
 
@@ -328,7 +328,7 @@ def test_overflow_inside_the_network_names_the_layer() -> None:
 def test_a_broken_checkpoint_names_the_layer() -> None:
     network = convolutional()
     network.get_submodule("4").get_buffer("running_var")[3] = float("nan")
-    with pytest.raises(NetworkError, match='layer "4" carries NaN or Inf from training'):
+    with pytest.raises(ModelError, match='layer "4" carries NaN or Inf from training'):
         adapt(network)
 
 
@@ -336,7 +336,7 @@ def test_torchscript_is_refused_or_reported() -> None:
     with on_cpu():
         part = convolutional()
         mixed = nn.Sequential(nn.BatchNorm2d(3), _scripted(part))
-    with pytest.raises(NetworkError, match="no BatchNorm layer"):
+    with pytest.raises(ModelError, match="no BatchNorm layer"):
         adapt(_scripted(part), "tbn")
     reasons = [left.reason for left in adapt(mixed, "tbn").report().left_alone]
     assert any("TorchScript" in reason for reason in reasons)
@@ -362,5 +362,5 @@ def test_wrappers_are_looked_through() -> None:
 def test_a_network_that_cannot_be_copied_is_named() -> None:
     network = convolutional()
     network.register_buffer("cache", torch.rand(2, requires_grad=True) * 2)
-    with pytest.raises(NetworkError, match="cannot be copied"):
+    with pytest.raises(ModelError, match="cannot be copied"):
         adapt(network)

@@ -17,8 +17,8 @@ import torch
 from subjects import convolutional, images, on_cpu, same, snapshot
 from torch import Tensor, distributed, nn
 
-from realistic_tta import METHODS, InputError, SettingError, SyncError, adapt, load
-from realistic_tta.errors import NotFiniteError
+from realistic_tta import METHODS, DistributedError, InputError, SettingError, adapt, load
+from realistic_tta.errors import NonFiniteError
 from realistic_tta.layers.replicas import merge
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -268,7 +268,9 @@ def test_a_rank_that_refuses_its_batch_stops_all_and_all_go_on(tmp_path: Path) -
         adapted = adapt(convolutional(), "tema", sync="torch.distributed", on_bad_input="raise")
         adapted(images(3, seed=rank))
         before, bad = snapshot(adapted), images(3) * (float("nan") if rank else 1.0)
-        with pytest.raises(InputError if rank else SyncError, match="NaN" if rank else "rank 1"):
+        with pytest.raises(
+            InputError if rank else DistributedError, match="NaN" if rank else "rank 1"
+        ):
             adapted(bad)
         unchanged = same(before, snapshot(adapted))
         adapted(images(3, seed=rank))
@@ -331,7 +333,7 @@ def test_an_overflow_that_no_sample_explains_is_raised_on_every_rank(tmp_path: P
         adapted = adapt(convolutional(), "tema", sync="torch.distributed")
         adapted.get_buffer("target_mean").fill_(-3e38)
         before = snapshot(adapted)
-        with pytest.raises(NotFiniteError, match="overflow inside the network"):
+        with pytest.raises(NonFiniteError, match="overflow inside the network"):
             adapted(images(3 * rank))
         unchanged = same(before, snapshot(adapted))
         adapted.reset()
@@ -356,7 +358,7 @@ def test_ranks_out_of_step_are_told(tmp_path: Path) -> None:
     def work(rank: int) -> Any:
         adapted = adapt(convolutional(), "tema", sync="torch.distributed")
         adapted.step.fill_(rank)
-        with pytest.raises(SyncError, match=r"out of step.*\[0, 1\]"):
+        with pytest.raises(DistributedError, match=r"out of step.*\[0, 1\]"):
             adapted(images(2))
         return int(adapted.step)
 
@@ -381,7 +383,7 @@ def test_a_rank_that_leaves_is_an_error_and_changes_nothing(
                     adapted(images(2))
             return True
         before = snapshot(adapted)
-        with pytest.raises(SyncError, match="one has left, failed"):
+        with pytest.raises(DistributedError, match="one has left, failed"):
             adapted(images(2))
         adapted.save(tmp_path / "state")
         alone = load(tmp_path / "state", convolutional())

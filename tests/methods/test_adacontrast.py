@@ -19,7 +19,7 @@ from subjects import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from realistic_tta import NetworkError, SettingError, adapt
+from realistic_tta import ModelError, SettingError, adapt
 from realistic_tta.errors import InputError
 from realistic_tta.functional.channel_statistics import measure
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
@@ -207,11 +207,11 @@ def test_features_can_be_named_and_wrong_names_are_answered() -> None:
         adapt(network, "adacontrast", features="0")
     with pytest.raises(SettingError, match="unknown layer"):
         adapt(network, "adacontrast", features="head")
-    with pytest.raises(NetworkError, match="no Linear layer"):
+    with pytest.raises(ModelError, match="no Linear layer"):
         adapt(nn.Sequential(nn.Conv2d(3, 5, 12), nn.Flatten()), "adacontrast")
     wrong = adapt(network, "adacontrast", classes=4, queue_size=6)
     before = snapshot(wrong)
-    with pytest.raises(NetworkError, match=r"5 logits an image, .* expect 4"):
+    with pytest.raises(ModelError, match=r"5 logits an image, .* expect 4"):
         wrong(images(2))
     assert same(before, snapshot(wrong))
 
@@ -241,7 +241,7 @@ def test_a_layer_without_statistics_from_training_is_refused() -> None:
     network = nn.Sequential(
         nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten(), nn.Linear(432, 5)
     )
-    with pytest.raises(NetworkError, match="track_running_stats=False"):
+    with pytest.raises(ModelError, match="track_running_stats=False"):
         adapt(network, "adacontrast")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import realistic_tta
 from realistic_tta import METHODS, SettingError, adapt
-from realistic_tta.errors import NotFiniteError
+from realistic_tta.errors import NonFiniteError
 from realistic_tta.methods.bad_samples import repair
 
 QUICK: dict[str, dict[str, Any]] = {"cotta": {"views": 2}, "adacontrast": {"queue_size": 8}}
@@ -21,7 +21,7 @@ QUICK: dict[str, dict[str, Any]] = {"cotta": {"views": 2}, "adacontrast": {"queu
 
 def make(
     method: str, network: nn.Module | None = None, **options: Any
-) -> realistic_tta.AdaptedNetwork:
+) -> realistic_tta.AdaptedModel:
     return adapt(network or convolutional(), method, **QUICK.get(method, {}), **options)
 
 
@@ -114,7 +114,7 @@ def test_an_overflow_that_no_sample_explains_is_raised() -> None:
     adapted = adapt(convolutional(), "tent", optimizer=realistic_tta.SGD(lr=1e38))
     adapted.get_buffer("weights").fill_(3e38)
     before = snapshot(adapted)
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NonFiniteError):
         adapted(images(4))
     assert same(before, snapshot(adapted))
     assert adapted.health().excluded == 0
@@ -248,5 +248,5 @@ def test_a_loaded_network_leaves_samples_out(tmp_path: Any) -> None:
     assert torch.equal(again(batch), adapted(batch))
     assert again.health().excluded == 2
     raising = realistic_tta.load(tmp_path / "state", convolutional(), on_bad_input="raise")
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NonFiniteError):
         raising(batch)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import realistic_tta
 from realistic_tta.errors import InputError, SettingError
 from realistic_tta.methods import compiled as compiled_module
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 
 COMPILED = [name for name, method in realistic_tta.METHODS.items() if method.compiles]
 
@@ -28,7 +28,7 @@ def batches(count: int, size: int = 6) -> list[Tensor]:
     return [torch.randn(size, 3, 8, 8, generator=generator) + 0.5 for _ in range(count)]
 
 
-def assert_equal_states(one: AdaptedNetwork, other: AdaptedNetwork) -> None:
+def assert_equal_states(one: AdaptedModel, other: AdaptedModel) -> None:
     mine, others = one.state_dict(), other.state_dict()
     for name, value in mine.items():
         torch.testing.assert_close(value, others[name], rtol=1e-5, atol=1e-6, msg=name)
@@ -67,7 +67,7 @@ def test_the_compiled_method_is_the_method(method: str) -> None:
     assert int(compiled.step) == 4
 
 
-def quick(**settings: object) -> AdaptedNetwork:
+def quick(**settings: object) -> AdaptedModel:
     """A compiled method that skips the C++ compiler, its graphs ready for batches of 6."""
     torch._dynamo.reset()
     adapted = realistic_tta.adapt(convolutional(), "rectified_tema", compile=True, **settings)  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_network_of_another_type_is_compiled_anew() -> None:
     assert adapted.compiled.graph is not None
 
 
-def has_no_graph(adapted: AdaptedNetwork) -> bool:
+def has_no_graph(adapted: AdaptedModel) -> bool:
     """Whether the next batch has to make one: guards that would notice a change are off."""
     return adapted.compiled is not None and adapted.compiled.graph is None
 

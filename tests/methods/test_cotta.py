@@ -19,7 +19,7 @@ from subjects import (
 )
 from torch import Tensor, nn
 
-from realistic_tta import NetworkError, SettingError, adapt
+from realistic_tta import ModelError, SettingError, adapt
 from realistic_tta.errors import InputError
 from realistic_tta.methods.optimizers import SGD
 from realistic_tta.methods.views.cotta_view import cotta_view
@@ -201,7 +201,7 @@ def test_one_value_a_channel_names_the_layer_and_changes_nothing() -> None:
 
 
 def test_a_network_without_parameters_is_refused() -> None:
-    with pytest.raises(NetworkError, match="cotta trains all parameters of a network, and this"):
+    with pytest.raises(ModelError, match="cotta trains all parameters of a network, and this"):
         adapt(nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Flatten()), "cotta")
 
 

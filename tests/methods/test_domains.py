@@ -14,7 +14,7 @@ from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.functional import kernel
 from realistic_tta.methods.domains import DomainsMethod
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 KINDS = (("speckle_noise", 5), ("gaussian_blur", 5), ("saturate", 5))
 
@@ -37,7 +37,7 @@ def batches(size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def error(method: str, size: int) -> float:
     """Percent wrong."""
-    adapted = adapt(load_network("cifar10"), method)
+    adapted = adapt(load_model("cifar10"), method)
     wrong = [adapted(shown).argmax(dim=1) != labels for shown, labels in batches(size)]
     return 100 * torch.cat(wrong).float().mean().item()
 
@@ -56,7 +56,7 @@ def test_where_one_kind_stays_it_is_as_good_as_realistic() -> None:
     sample = load_sample()
     pixels = corrupt(sample.images[:300], *KINDS[0], generator=np.random.default_rng(0))
     shown = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(255)
-    network, wrong = load_network("cifar10"), []
+    network, wrong = load_model("cifar10"), []
     for adapted in (adapt(network, "realistic", mirror=0), adapt(network, "domains")):
         answers = torch.cat([adapted(batch).argmax(dim=1) for batch in shown.split(4)])
         wrong.append(100 * (answers.numpy() != sample.labels[:300]).mean())
@@ -64,7 +64,7 @@ def test_where_one_kind_stays_it_is_as_good_as_realistic() -> None:
 
 
 def test_noise_and_blur_are_not_taken_for_one_kind() -> None:
-    adapted = adapt(load_network("cifar10"), "domains")
+    adapted = adapt(load_model("cifar10"), "domains")
     assert isinstance(adapted, DomainsMethod)
     shown, _ = taking_turns()
     noise, blur = (shown[place::3] for place in (0, 1))
@@ -82,7 +82,7 @@ def test_noise_and_blur_are_not_taken_for_one_kind() -> None:
 def test_each_image_of_a_batch_has_the_statistics_of_its_kind() -> None:
     """After a batch of two kinds an image is answered as it would be in a batch of its own kind."""
     shown, _ = taking_turns()
-    adapted = adapt(load_network("cifar10"), "domains")
+    adapted = adapt(load_model("cifar10"), "domains")
     for batch in shown.split(20):
         adapted(batch)
     together = adapted(shown[:60])

@@ -7,7 +7,7 @@ import torch
 from methods.plain_training import eta, sure
 from subjects import convolutional, images, same, snapshot, stream
 
-from realistic_tta import NetworkError, SettingError, adapt
+from realistic_tta import ModelError, SettingError, adapt
 from realistic_tta.methods.eta import follow, not_redundant, weighted
 
 P = torch.tensor([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]])
@@ -66,7 +66,7 @@ def test_no_reliable_image_no_step() -> None:
 
 def test_logits_of_another_number_are_refused() -> None:
     adapted = adapt(convolutional(classes=5), "eta", classes=7)
-    with pytest.raises(NetworkError, match=r"returned 5 logits an image; expected 7.*classes=5"):
+    with pytest.raises(ModelError, match=r"returned 5 logits an image; expected 7.*classes=5"):
         adapted(images(4))
 
 

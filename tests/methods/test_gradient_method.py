@@ -10,7 +10,7 @@ from methods.plain_training import tent
 from subjects import convolutional, images, on_cpu, randomize, same, snapshot, stream
 from torch import Tensor, nn
 
-from realistic_tta import InputError, NetworkError, adapt
+from realistic_tta import InputError, ModelError, adapt
 
 
 def classifier(*normalizations: nn.Module) -> nn.Module:
@@ -76,7 +76,7 @@ def test_group_and_layer_norm_networks_are_trained_as_by_a_plain_program() -> No
 def test_a_network_with_nothing_to_train_is_refused(
     method: str, network: nn.Module, words: str
 ) -> None:
-    with pytest.raises(NetworkError, match=f'{method} trains .*{words}.*method="source"'):
+    with pytest.raises(ModelError, match=f'{method} trains .*{words}.*method="source"'):
         adapt(network, method)
 
 
@@ -206,7 +206,7 @@ def test_logits_are_found_in_lists_and_mappings_and_come_back_without_gradient()
 def test_outputs_without_logits_are_named_and_change_nothing(form: str, words: str) -> None:
     adapted = adapt(Forms(form), "tent")
     before = snapshot(adapted)
-    with pytest.raises(NetworkError, match=words):
+    with pytest.raises(ModelError, match=words):
         adapted(images(4))
     assert same(before, snapshot(adapted))
 

@@ -15,15 +15,15 @@ from subjects import convolutional, images, on_cpu, same, snapshot
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta import AdaptedNetwork, SettingError, StateError, adapt
+from realistic_tta import AdaptedModel, SettingError, StateError, adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
-from realistic_tta.errors import NotFiniteError
+from realistic_tta.errors import NonFiniteError
 from realistic_tta.layers.replicas import Replicas
 from realistic_tta.methods.catalogue import guarded
 from realistic_tta.methods.guard import Guard, GuardSettings, sampled
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 CLASSES = 4
 SMALL = {"window": 16, "least": 8, "every": 1, "patience": 32, "rest": 24}
@@ -53,13 +53,13 @@ def rows(count: int) -> Tensor:
     return torch.eye(CLASSES, device="cpu").repeat(math.ceil(count / CLASSES), 1)[:count]
 
 
-def watched(method: str = "tent", **settings: int) -> AdaptedNetwork:
+def watched(method: str = "tent", **settings: int) -> AdaptedModel:
     adapted = adapt(Telling().eval(), method)
     adapted.guard = Guard(GuardSettings(**{**SMALL, **settings}))
     return adapted
 
 
-def guard_of(adapted: AdaptedNetwork) -> Guard:
+def guard_of(adapted: AdaptedModel) -> Guard:
     assert adapted.guard is not None
     return adapted.guard
 
@@ -70,14 +70,14 @@ def by_source(batch: Tensor) -> Tensor:
     return logits
 
 
-def lose_the_way(adapted: AdaptedNetwork) -> None:
+def lose_the_way(adapted: AdaptedModel) -> None:
     """From now on all images are of the first class."""
     weights = adapted.get_buffer("weights")  # (2 * CLASSES,): weights, then biases
     weights.zero_()
     weights[CLASSES] = 9
 
 
-def find_the_way(adapted: AdaptedNetwork) -> None:
+def find_the_way(adapted: AdaptedModel) -> None:
     """As before the first batch."""
     adapted.get_buffer("weights").copy_(watched().get_buffer("weights"))
 
@@ -242,7 +242,7 @@ def broken(count: int) -> Tensor:
 
 def test_faulty_images_are_none_of_the_guards_business() -> None:
     raising = adapt(Telling().eval(), "tent", guard=True, on_bad_input="raise")
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NonFiniteError):
         raising(broken(8))
     assert raising.health().falls == 0
     adapted = watched(patience=1000)
@@ -263,7 +263,7 @@ def test_faulty_images_are_answered_as_asked_while_the_source_answers(resting: i
     assert adapted.health().excluded == 1
     raising = adapt(Telling().eval(), "tent", guard=True, on_bad_input="raise")
     guard_of(raising).resting = resting
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NonFiniteError):
         raising(broken(8))
     assert guard_of(raising).resting == resting
 
@@ -299,7 +299,7 @@ def test_copies_are_watched_too() -> None:
     assert adapted.health().falls == 0
 
 
-def loaded(path: Path, *, guard: bool = True) -> AdaptedNetwork:
+def loaded(path: Path, *, guard: bool = True) -> AdaptedModel:
     other = realistic_tta.load(path, Telling().eval(), guard=guard)
     if other.guard is not None:
         other.guard.settings = GuardSettings(**SMALL)
@@ -391,7 +391,7 @@ def test_replicas_take_no_guard() -> None:
 @pytest.mark.parametrize("method", ["tent", "tbn"])
 def test_photographs_one_at_a_time_are_left_to_the_source(method: str) -> None:
     """Statistics of single images are no use."""
-    network, shown = load_network("cifar10").eval(), photographs(40)
+    network, shown = load_model("cifar10").eval(), photographs(40)
     adapted = adapt(network, method, guard=True)
     outputs = torch.cat([adapted(image) for image in shown.split(1)])
     with torch.no_grad():
@@ -401,7 +401,7 @@ def test_photographs_one_at_a_time_are_left_to_the_source(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["tent", "tema"])
 def test_clean_photographs_are_left_to_the_source(method: str) -> None:
-    network, shown = load_network("cifar10").eval(), photographs(200, None)
+    network, shown = load_model("cifar10").eval(), photographs(200, None)
     adapted = adapt(network, method, guard=True)
     with torch.no_grad():
         assert torch.equal(adapted(shown), network(shown))
@@ -409,7 +409,7 @@ def test_clean_photographs_are_left_to_the_source(method: str) -> None:
 
 def test_photographs_sorted_by_class_are_left_to_the_source() -> None:
     """Where a batch is of two classes, tent sees more; more classes are no merit then."""
-    network = load_network("cifar10").eval()
+    network = load_model("cifar10").eval()
     order = np.argsort(load_sample().labels[:200], kind="stable")
     adapted = adapt(network, "tent", guard=True)
     for batch in photographs(200, None)[torch.from_numpy(order)].split(40):
@@ -419,8 +419,8 @@ def test_photographs_sorted_by_class_are_left_to_the_source() -> None:
 
 @pytest.mark.parametrize("method", ["tent", "eta", "rectified_tema"])
 def test_where_a_method_does_well_it_is_left_alone(method: str) -> None:
-    adapted = adapt(load_network("cifar10"), method, guard=True)
-    plain = adapt(load_network("cifar10"), method)
+    adapted = adapt(load_model("cifar10"), method, guard=True)
+    plain = adapt(load_model("cifar10"), method)
     for batch in photographs(100).split(50):
         assert torch.equal(adapted(batch), plain(batch))
     assert adapted.health().by_source == 0
@@ -429,7 +429,7 @@ def test_where_a_method_does_well_it_is_left_alone(method: str) -> None:
 @pytest.mark.parametrize("method", ["tent", "tbn"])
 def test_frames_off_the_scale_are_noticed_at_once(method: str) -> None:
     """One in five, after 128 good images; from the fourth batch on the source answers."""
-    network, shown = load_network("cifar10"), photographs(256)
+    network, shown = load_model("cifar10"), photographs(256)
     shown[128::5] *= 1000
     adapted = adapt(network, method, guard=True)
     by_method = []

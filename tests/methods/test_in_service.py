@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
 
-from realistic_tta import METHODS, AdaptedNetwork, Health, SettingError, adapt
+from realistic_tta import METHODS, AdaptedModel, Health, SettingError, adapt
 from realistic_tta.methods.health import RECENT
 
 
@@ -47,7 +47,7 @@ def in_threads(works: list[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-def repeat(adapted: AdaptedNetwork, batch: Tensor, times: int) -> None:
+def repeat(adapted: AdaptedModel, batch: Tensor, times: int) -> None:
     for _ in range(times):
         adapted(batch)
 
@@ -118,7 +118,7 @@ def test_resets_files_and_reports_wait_for_the_batch_to_end(tmp_path: Path) -> N
 
 def test_without_turns_the_threads_would_collide(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above are known to be able to fail."""
-    monkeypatch.setattr(AdaptedNetwork, "__call__", nn.Module.__call__)
+    monkeypatch.setattr(AdaptedModel, "__call__", nn.Module.__call__)
     adapted, alone, batch = adapt(Slow(), "tema"), adapt(Slow(), "tema"), images(3)
     for _ in range(12):
         alone(batch)
@@ -194,7 +194,7 @@ def test_a_fork_while_other_threads_predict_finds_whole_batches() -> None:
     assert same(snapshot(adapted), ends[60])  # what the children learnt stayed with them
 
 
-def predict_and_report(adapted: AdaptedNetwork, answers: Any) -> None:
+def predict_and_report(adapted: AdaptedModel, answers: Any) -> None:
     torch.set_num_threads(1)
     logits = adapted(images(3, seed=5))
     answers.put((logits.tolist(), int(adapted.step)))
@@ -222,7 +222,7 @@ def test_another_process_goes_on_by_itself(way: str) -> None:
 class Adapting(Dataset[Tensor]):
     """Predicts in the loader's workers: each has a copy of its own."""
 
-    def __init__(self, adapted: AdaptedNetwork) -> None:
+    def __init__(self, adapted: AdaptedModel) -> None:
         self.adapted = adapted
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from subjects import convolutional, images, on_cpu, same, snapshot, stream
 from torch import Tensor, nn
 
-from realistic_tta import NetworkError, SettingError, adapt
+from realistic_tta import ModelError, SettingError, adapt
 from realistic_tta.methods.lame import affinity, energy, laplacian_optimization
 
 
@@ -165,7 +165,7 @@ def test_a_network_without_linear_layer_is_told_how_to_name_one() -> None:
         network = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 5, 1), nn.Flatten()
         )
-    with pytest.raises(NetworkError, match=r'no Linear layer.*features="4"'):
+    with pytest.raises(ModelError, match=r'no Linear layer.*features="4"'):
         adapt(network, "lame")
     assert adapt(network, "lame", features="3")(images(4)).shape == (4, 5)
 
@@ -183,6 +183,6 @@ class Detour(nn.Module):
 
 
 def test_features_that_are_never_reached_are_an_error() -> None:
-    with pytest.raises(NetworkError, match=r"went past the layer.*features="):
+    with pytest.raises(ModelError, match=r"went past the layer.*features="):
         adapt(Detour(), "lame")(images(4))
     assert adapt(Detour(), "lame", features="body.12")(images(4)).shape == (4, 5)

@@ -20,7 +20,7 @@ from realistic_tta.data.corruptions.catalogue import corrupt
 from realistic_tta.functional.arrays import as_tensor
 from realistic_tta.functional.likeness import Likeness, compare, second_look
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 
 def realistic(network: nn.Module, **settings: Any) -> Realistic:
@@ -49,7 +49,7 @@ def sizes_seen(adapted: Realistic) -> Iterator[list[int]]:
 
 def test_an_answer_is_the_images_own_and_its_mirror_images_by_their_likeness() -> None:
     """By another route: the mirror image through a frozen copy, that has the same statistics."""
-    network, shown = load_network("cifar10"), photographs()[0][:24]
+    network, shown = load_model("cifar10"), photographs()[0][:24]
     adapted = realistic(network, label_runs=False)
     alone = realistic(network, label_runs=False, mirror=0)
     known = Likeness.none(10, torch.zeros(1))
@@ -67,8 +67,8 @@ def test_an_answer_is_the_images_own_and_its_mirror_images_by_their_likeness() -
 
 
 def test_statistics_are_those_of_the_images_alone() -> None:
-    adapted = realistic(load_network("cifar10"), label_runs=False)
-    alone = realistic(load_network("cifar10"), label_runs=False, mirror=0)
+    adapted = realistic(load_model("cifar10"), label_runs=False)
+    alone = realistic(load_model("cifar10"), label_runs=False, mirror=0)
     for size in (1, 2, 4, 1):
         batch = photographs()[0][:size]
         adapted(batch), alone(batch)
@@ -81,7 +81,7 @@ def test_photographs_are_answered_better_with_it() -> None:
     shown, labels = photographs()
 
     def wrong(**settings: Any) -> int:
-        adapted = realistic(load_network("cifar10"), **settings)
+        adapted = realistic(load_model("cifar10"), **settings)
         answers = torch.cat([adapted(one).argmax(dim=1) for one in shown.split(1)])
         return int((answers != labels).sum())
 
@@ -272,7 +272,7 @@ def test_a_single_image_is_enough_for_a_layer_without_positions() -> None:
 
 
 def test_what_is_known_of_the_mirror_is_forgotten_saved_and_copied() -> None:
-    adapted = realistic(load_network("cifar10"))
+    adapted = realistic(load_model("cifar10"))
     fresh = snapshot(adapted)
     for one in photographs()[0][:4].split(1):
         adapted(one)

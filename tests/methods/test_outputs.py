@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta import NetworkError
+from realistic_tta import ModelError
 from realistic_tta.methods.outputs import (
     find_logits,
     map_tensors,
@@ -66,7 +66,7 @@ def test_an_object_that_holds_itself_is_no_endless_loop() -> None:
 def test_an_image_is_not_taken_for_logits() -> None:
     images = torch.ones(2, 3, 4, 4)
     assert find_logits({"images": images, "labels": torch.ones(2, 1).long(), "z": LOGITS}) is LOGITS
-    with pytest.raises(NetworkError, match=r"a dict with \(2, 3, 4, 4\); expected logits"):
+    with pytest.raises(ModelError, match=r"a dict with \(2, 3, 4, 4\); expected logits"):
         find_logits({"images": images})
 
 

@@ -7,13 +7,13 @@ import torch
 from subjects import convolutional, images, on_cpu, randomize, same, snapshot, stream
 from torch import Tensor, nn
 
-from realistic_tta import AdaptedNetwork, SettingError, adapt
+from realistic_tta import AdaptedModel, SettingError, adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.functional.arrays import as_tensor, at_hand
 from realistic_tta.functional.label_order import STAYS
 from realistic_tta.functional.memories import Weights
 from realistic_tta.methods.realistic import Realistic
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 
 def first_layer() -> nn.Module:
@@ -182,7 +182,7 @@ def test_what_a_fault_has_left_is_forgotten_though_it_looks_like_a_run() -> None
     sample = load_sample()
     pictures = torch.from_numpy(sample.images[:800]).permute(0, 3, 1, 2).float().div(255)
     labels = torch.from_numpy(sample.labels[:800])
-    adapted = adapt(load_network("cifar10"))
+    adapted = adapt(load_model("cifar10"))
     wrong = []
     for place, batch in enumerate(pictures.split(16)):
         batch[0] *= 1000.0 if 10 <= place < 30 and place % 2 else 1.0
@@ -332,7 +332,7 @@ def test_a_layer_that_was_not_reached_starts_warm_when_it_is() -> None:
     assert adapted.get_buffer("weight")[1].tolist() == pytest.approx(add_up(adapted, 4), rel=1e-5)
 
 
-def add_up(adapted: AdaptedNetwork, images_seen: int) -> list[float]:
+def add_up(adapted: AdaptedModel, images_seen: int) -> list[float]:
     """Sum of the decays of so many images, in each memory."""
     decay = adapted.get_buffer("rate").exp().tolist()
     return [sum(each**age for age in range(images_seen)) for each in decay]

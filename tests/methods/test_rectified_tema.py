@@ -18,7 +18,7 @@ from subjects import (
 )
 from torch import Tensor, nn
 
-from realistic_tta import AdaptedNetwork, SettingError, adapt
+from realistic_tta import AdaptedModel, SettingError, adapt
 
 
 def squeeze_and_excite() -> nn.Module:
@@ -36,7 +36,7 @@ SUBJECTS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int]] 
 }
 
 
-def prior_of(adapted: AdaptedNetwork) -> list[float]:
+def prior_of(adapted: AdaptedModel) -> list[float]:
     return adapted.get_buffer("prior").tolist()
 
 

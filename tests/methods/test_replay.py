@@ -10,11 +10,11 @@ from subjects import convolutional, images, interrupted_after, same, signal, sig
 from torch import Tensor, nn
 
 from realistic_tta import METHODS, adapt
-from realistic_tta.errors import InputError, NetworkError
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.errors import InputError, ModelError
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.replay import REPLAYS, replay
 from realistic_tta.methods.replayable import why_not
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "source": {"method": "source"},
@@ -36,7 +36,7 @@ SIZES = {
 }
 
 
-def pair(network: nn.Module, how: dict[str, Any]) -> tuple[AdaptedNetwork, AdaptedNetwork]:
+def pair(network: nn.Module, how: dict[str, Any]) -> tuple[AdaptedModel, AdaptedModel]:
     """The method twice, both after the same first batch."""
     both = adapt(network, **how), adapt(network, **how)
     for each in both:
@@ -44,7 +44,7 @@ def pair(network: nn.Module, how: dict[str, Any]) -> tuple[AdaptedNetwork, Adapt
     return both
 
 
-def check_equal(one: AdaptedNetwork, many: AdaptedNetwork, stream: Tensor, sizes: list[int]) -> int:
+def check_equal(one: AdaptedModel, many: AdaptedModel, stream: Tensor, sizes: list[int]) -> int:
     """Calls one, replays the other; how many sweeps it took."""
     expected = torch.cat([one(batch) for batch in stream.split(sizes)])
     outputs, sweeps = replay(many, stream, sizes)
@@ -69,7 +69,7 @@ def test_a_replay_is_equal_to_the_calls_it_stands_for(variant: str, sizes: str) 
 @pytest.mark.parametrize("variant", ["tbn", "adapt_bn", "tema", "rectified_tema"])
 def test_a_trained_network_is_replayed_chunk_by_chunk(variant: str) -> None:
     """The package's network, two chunks, the second darker and ending in a smaller batch."""
-    network = load_network("cifar10")
+    network = load_model("cifar10")
     one, many = (adapt(network, **VARIANTS[variant]) for _ in range(2))
     stream = images(21, side=32)
     sweeps = [
@@ -205,10 +205,10 @@ def test_a_refusal_is_no_lesson() -> None:
 def test_replaying_what_cannot_be_is_an_error_and_no_lesson() -> None:
     adapted = adapt(Twice().eval(), "tema", classes=2)
     before = snapshot(adapted)
-    with pytest.raises(NetworkError, match="used twice"):
+    with pytest.raises(ModelError, match="used twice"):
         replay(adapted, images(4), [2, 2])
     assert same(before, adapted.state_dict())
-    with pytest.raises(NetworkError, match="tent cannot be replayed"):
+    with pytest.raises(ModelError, match="tent cannot be replayed"):
         replay(adapt(convolutional(), "tent"), images(4), [2, 2])
 
 

@@ -11,7 +11,7 @@ from subjects import convolutional, images, on_cpu, randomize, same, snapshot, s
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta import AdaptedNetwork, NetworkError, SettingError, adapt
+from realistic_tta import AdaptedModel, ModelError, SettingError, adapt
 from realistic_tta.functional.channel_statistics import ChannelStatistics
 from realistic_tta.functional.label_order import STAYS
 from realistic_tta.layers.robust_rules import (
@@ -41,7 +41,7 @@ def near_the_source() -> nn.Module:
     return network.eval()
 
 
-def moved(one: AdaptedNetwork, other: AdaptedNetwork) -> float:
+def moved(one: AdaptedModel, other: AdaptedModel) -> float:
     """The largest difference of two networks' target statistics, or of realistic's memories.
 
     What realistic makes of its memories stays near the source at first: it takes what one hostile
@@ -209,7 +209,7 @@ def without_source() -> nn.Module:
 @pytest.mark.parametrize("method", ["tbn", "tema"])
 def test_without_source_statistics_it_is_refused_and_the_plain_method_is_not(method: str) -> None:
     adapt(without_source(), method)
-    with pytest.raises(NetworkError, match=r"robust=True needs; use .*, without robust"):
+    with pytest.raises(ModelError, match=r"robust=True needs; use .*, without robust"):
         adapt(without_source(), method, robust=True)
 
 

@@ -6,7 +6,7 @@ from methods.plain_training import sar, sure
 from subjects import convolutional, images, on_cpu, same, snapshot, stream
 from torch import nn
 
-from realistic_tta import SGD, NetworkError, SettingError, adapt
+from realistic_tta import SGD, ModelError, SettingError, adapt
 from realistic_tta.methods.sar import climb, follow, is_in
 
 
@@ -115,7 +115,7 @@ def test_the_last_stage_is_not_trained_but_uses_the_batchs_statistics() -> None:
 def test_nothing_left_to_train_is_an_error_with_a_way_out() -> None:
     network = nn.Sequential()
     network.add_module("layer4", late().get_submodule("layer1"))
-    with pytest.raises(NetworkError, match=r"all 1 normalisation layers.*exclude=\(\)"):
+    with pytest.raises(ModelError, match=r"all 1 normalisation layers.*exclude=\(\)"):
         adapt(network, "sar")
     assert adapt(network, "sar", exclude=()).report().trained
 

@@ -20,7 +20,7 @@ from subjects import convolutional, images, on_cpu, residual, same, snapshot, st
 from torch import Tensor, nn
 
 import realistic_tta
-from realistic_tta import METHODS, SGD, AdaptedNetwork, SettingError, StateError, adapt, load
+from realistic_tta import METHODS, SGD, AdaptedModel, SettingError, StateError, adapt, load
 from realistic_tta.methods import settings_json, state_file
 
 VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS}
@@ -32,7 +32,7 @@ VARIANTS["cotta"] |= {"views": 2}
 VARIANTS["adacontrast"] |= {"queue_size": 8, "refine_after": 3}
 
 
-def after(batches: list[Tensor], **how: Any) -> AdaptedNetwork:
+def after(batches: list[Tensor], **how: Any) -> AdaptedModel:
     adapted = adapt(convolutional(), **how)
     for batch in batches:
         adapted(batch)

@@ -8,8 +8,8 @@ import torch
 from models.published import robustbench_wrn, stored
 
 from realistic_tta.cli.main import main
-from realistic_tta.errors import NetworkError, SettingError
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.errors import ModelError, SettingError
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.registry import (
     EMBEDDED,
     NETWORKS,
@@ -66,13 +66,13 @@ def test_networks_are_looked_for_in_the_cache_unless_told(
 
 def test_a_network_on_disk_is_loaded_by_its_name_alone(folder: Path) -> None:
     """RobustBench's own folders are understood."""
-    with pytest.raises(NetworkError, match=r"wrn-40-2-augmix is not on disk.*AugMix_WRN"):
-        load_network("wrn-40-2-augmix")
+    with pytest.raises(ModelError, match=r"wrn-40-2-augmix is not on disk.*AugMix_WRN"):
+        load_model("wrn-40-2-augmix")
     path = folder / "cifar10" / "corruptions" / "Hendrycks2020AugMix_WRN.pt"
     path.parent.mkdir(parents=True)
     torch.save({"state_dict": stored(robustbench_wrn(40, 2, 10), "module.")}, path)
     assert on_disk("wrn-40-2-augmix") == path
-    assert load_network("wrn-40-2-augmix").state_dict()["conv1.weight"].unique().tolist() == [0]
+    assert load_model("wrn-40-2-augmix").state_dict()["conv1.weight"].unique().tolist() == [0]
 
 
 def test_the_command_lists_what_is_there_and_where_the_rest_is(

@@ -18,8 +18,8 @@ from models.published import (
 )
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
-from realistic_tta.models.checkpoints import load_network, load_weights
+from realistic_tta.errors import ModelError
+from realistic_tta.models.checkpoints import load_model, load_weights
 from realistic_tta.models.registry import build
 from realistic_tta.models.resnet import CifarResNet
 
@@ -33,7 +33,7 @@ def save(content: object, tmp_path: Path, **options: Any) -> Path:
 
 
 def assert_loaded(name: str, path: Path, shapes: Shapes, **options: Any) -> None:
-    network = load_network(name, path, **options)
+    network = load_model(name, path, **options)
     assert not network.training
     found, expected = network.state_dict(), stored(shapes)
     assert found.keys() >= expected.keys()
@@ -82,7 +82,7 @@ def test_our_own_safetensors_load(tmp_path: Path) -> None:
     path = tmp_path / "resnet-20.safetensors"
     safetensors.save_file(trained.state_dict(), path)
     images = torch.rand(2, 3, 32, 32)
-    assert torch.equal(load_network("resnet-20", path)(images), trained(images))
+    assert torch.equal(load_model("resnet-20", path)(images), trained(images))
 
 
 def test_a_networks_own_normalisation_may_stand_in_the_file(tmp_path: Path) -> None:
@@ -94,21 +94,21 @@ def test_a_networks_own_normalisation_may_stand_in_the_file(tmp_path: Path) -> N
 def test_another_normalisation_is_refused(tmp_path: Path) -> None:
     path = save(stored(robustbench_wrn(40, 2, 10)) | {"mu": HALVES / 2}, tmp_path)
     told = re.escape("its mu is [0.25, 0.25, 0.25], the network's [0.5, 0.5, 0.5]")
-    with pytest.raises(NetworkError, match=told):
-        load_network("wrn-40-2-augmix", path)
+    with pytest.raises(ModelError, match=told):
+        load_model("wrn-40-2-augmix", path)
 
 
 def test_a_normalisation_is_refused_where_the_network_has_none(tmp_path: Path) -> None:
     path = save(stored(robustbench_wrn(28, 10, 10)) | {"mu": HALVES}, tmp_path)
-    with pytest.raises(NetworkError, match="the network's absent"):
-        load_network("wrn-28-10-standard", path)
+    with pytest.raises(ModelError, match="the network's absent"):
+        load_model("wrn-28-10-standard", path)
 
 
 def refusal(name: str, path: Path) -> str:
     """What is said; the network is as it was."""
     network = build(name)
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    with pytest.raises(NetworkError) as caught:
+    with pytest.raises(ModelError) as caught:
         load_weights(network, path, name=name)
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
     return str(caught.value)

@@ -14,7 +14,7 @@ from torch import nn
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.registry import EMBEDDED, find
 
 NAMES = sorted(file.stem for file in EMBEDDED.glob("*.safetensors"))
@@ -53,7 +53,7 @@ def test_the_error_on_the_sample_is_that_of_the_card() -> None:
     """2,000 of the 10,000 images: within three standard errors of a sample."""
     sample, says = load_sample(), card("cifar10")["clean_error"]
     spread = 100 * np.sqrt(says / 100 * (1 - says / 100) / len(sample))
-    assert abs(error(load_network("cifar10"), sample.images, sample.labels) - says) < 3 * spread
+    assert abs(error(load_model("cifar10"), sample.images, sample.labels) - says) < 3 * spread
 
 
 # Their published parameters trade one kind of damage for another, or hardly grow.
@@ -62,7 +62,7 @@ NOT_BY_SEVERITY = {"glass_blur", "snow", "brightness", "elastic_transform", "spa
 
 @pytest.mark.parametrize("name", [*CORRUPTIONS, *EXTRA_CORRUPTIONS])
 def test_more_severe_corruptions_cause_more_errors(name: str) -> None:
-    network, sample = load_network("cifar10"), load_sample()
+    network, sample = load_model("cifar10"), load_sample()
     few, labels = sample.images[:400], sample.labels[:400]
     clean, light, middle, heavy = (
         error(network, images, labels)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from realistic_tta.errors import NetworkError
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.errors import ModelError
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.keras_weights import convert, read_keras_resnet50
 from realistic_tta.models.resnet import ResNet50V1
 
@@ -99,7 +99,7 @@ def keras_resnet50(images: Tensor, keras: Tensors) -> Tensor:
 def test_the_converted_network_computes_what_keras_computes(tmp_path: Path) -> None:
     keras = random_resnet50()
     write(keras, tmp_path, shard_bytes=4_194_303)
-    network = load_network("resnet-50-keras", tmp_path)
+    network = load_model("resnet-50-keras", tmp_path)
     images = torch.rand(2, 3, 96, 96)
     with torch.no_grad():
         found = network(images)
@@ -145,8 +145,8 @@ def test_v1_strides_on_the_first_convolution_and_has_keras_constants() -> None:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(NetworkError) as caught:
-        load_network("resnet-50-keras", folder)
+    with pytest.raises(ModelError) as caught:
+        load_model("resnet-50-keras", folder)
     return str(caught.value)
 
 
@@ -199,7 +199,7 @@ REAL = ("RTTA_KERAS_RESNET50", "RTTA_IMAGENET_VAL")
 def test_the_real_network_knows_real_photographs() -> None:
     """At least 74 percent of 150 validation images."""
     numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
-    network = load_network("resnet-50-keras", Path(os.environ[REAL[0]]))
+    network = load_model("resnet-50-keras", Path(os.environ[REAL[0]]))
     folder, correct = Path(os.environ[REAL[1]]), 0
     for labels in torch.arange(150).split(25):
         pixels = [image.open(folder / f"{label:04}.jpg").convert("RGB") for label in labels]

@@ -13,7 +13,7 @@ from torch import Tensor
 from realistic_tta import DriftAlarm, InputError, SettingError, adapt
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.corruptions import corrupt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 from realistic_tta.serving.drift_alarm import p_value
 
 
@@ -47,7 +47,7 @@ def test_on_real_photographs_the_rate_is_kept_and_fog_is_noticed() -> None:
     photographs = photographs[np.random.default_rng(0).permutation(len(photographs))]
     clean, others = photographs[:800], photographs[800:1280]
     foggy = corrupt(others[:160], "fog", severity=3, generator=np.random.default_rng(0))
-    alarm = DriftAlarm.calibrate(load_network("cifar10"), batches(clean), false_alarm_rate=0.05)
+    alarm = DriftAlarm.calibrate(load_model("cifar10"), batches(clean), false_alarm_rate=0.05)
     observed = [alarm.observe(batch) for batch in batches(others)]
     false = sum(each.alarm for each in observed)
     true = sum(alarm.observe(batch).alarm for batch in batches(foggy))

@@ -15,7 +15,7 @@ import torch
 
 from realistic_tta.benchmark.results import write_whole
 from realistic_tta.errors import StateError
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
 from realistic_tta.methods.stored_state import own_state
 from realistic_tta.storage import leftovers
@@ -31,7 +31,7 @@ def state_file(key: str, folder: Path) -> Path:
     return folder / "unfinished" / f"{key}.pt"
 
 
-def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
+def save(path: Path, adapted: AdaptedModel, tally: Tally) -> None:
     """Writes down everything the rest of the run depends on, whole or not at all."""
     content = io.BytesIO()
     state: dict[str, Any] = {"method": adapted.state_dict(), "tally": tally.saved()}
@@ -41,7 +41,7 @@ def save(path: Path, adapted: AdaptedNetwork, tally: Tally) -> None:
     write_whole(path, _sum(content.getvalue()) + content.getvalue())
 
 
-def restore(path: Path, adapted: AdaptedNetwork, *, traced: bool = False) -> Tally | None:
+def restore(path: Path, adapted: AdaptedModel, *, traced: bool = False) -> Tally | None:
     """Puts the method where it was and returns the counts; None if there is nothing to go on from.
 
     One run is of one program: what another version has begun is begun anew. So is, if a trace is

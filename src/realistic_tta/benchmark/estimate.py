@@ -11,7 +11,7 @@ import torch
 from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.data.bundled_images import load_sample
 from realistic_tta.data.registry import CORRUPTIONS, data_folder
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 from .data import find_data, open_published
 from .experiment import Experiment
@@ -75,5 +75,5 @@ def _pass_seconds(experiment: Experiment) -> float:
 @cache
 def _measured(network: str, images: int, side: int) -> float:
     """Seconds of one pass; the best of three, since the first warms up."""
-    loaded, batch = load_network(network), torch.rand(images, 3, side, side)
+    loaded, batch = load_model(network), torch.rand(images, 3, side, side)
     return min(timed(loaded, batch)[1] for _ in range(3))

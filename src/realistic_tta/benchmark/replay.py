@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from realistic_tta.benchmark.stream import StreamBatch
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.replay import replay
 
 from .metrics import Tally
@@ -40,7 +40,7 @@ def chunks(batches: Iterable[StreamBatch], images: int) -> Iterator[list[StreamB
         yield chunk
 
 
-def see_together(adapted: AdaptedNetwork, chunk: Sequence[StreamBatch], tally: Tally) -> None:
+def see_together(adapted: AdaptedModel, chunk: Sequence[StreamBatch], tally: Tally) -> None:
     """Predicts the batches in one forward, and counts each."""
     images = torch.cat([batch.images for batch in chunk]).to(adapted.step.device)
     sizes = [len(batch.labels) for batch in chunk]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from realistic_tta.benchmark.scenarios import SETTINGS
 from realistic_tta.methods.replayable import why_not
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 from .data import open_stream
 from .environment import best_device
@@ -47,7 +47,7 @@ def _not_worth_it(job: Job) -> str | None:
 
 def _try(experiment: Experiment, folder: Path) -> str | None:
     """Whether the method takes the network, tried with the first images of the stream."""
-    adapted = adapt_for(experiment, load_network(experiment.network).to(best_device()))
+    adapted = adapt_for(experiment, load_model(experiment.network).to(best_device()))
     stream = open_stream(experiment.data, experiment.plan, folder)
     images = next(stream.batches(2)).images
     return why_not(adapted, images.to(adapted.step.device))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from realistic_tta.errors import ResultsError, unknown
-from realistic_tta.storage import replace_file
+from realistic_tta.storage import atomic_write
 
 from .strict_json import check_fields, is_number, is_whole, parse
 
@@ -214,10 +214,10 @@ def read_text(path: Path) -> str:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """As `replace_file`, in a folder that need not be there; errors say what to do."""
+    """As `atomic_write`, in a folder that need not be there; errors say what to do."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content)
+        atomic_write(path, content)
     except OSError as error:
         raise ResultsError(
             f"{path} could not be written ({error.strerror}); nothing half-written is left. "

@@ -24,9 +24,9 @@ from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.benchmark.stream import StreamBatch
 from realistic_tta.benchmark.trace_files import trace_file, write_trace
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.catalogue import METHODS, adapt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 from .checkpoints import restore, save, state_file
 from .data import find_data, open_stream
@@ -66,7 +66,7 @@ def make_jobs(
             stream = open_stream(each.data, each.plan, folder)
             streams[each.data, each.plan] = short_hash(manifest(each.data, stream))
         if each.network not in networks:
-            networks[each.network] = checksum(load_network(each.network))
+            networks[each.network] = checksum(load_model(each.network))
     return [
         Job(each, streams[each.data, each.plan], networks[each.network], traces)
         for each in experiments
@@ -91,7 +91,7 @@ def evaluate(
     or, in a replay, after every few.
     """
     experiment, device = job.experiment, best_device()
-    network = load_network(experiment.network).to(device)
+    network = load_model(experiment.network).to(device)
     stream = open_stream(experiment.data, experiment.plan, folder)
     adapted = adapt_for(experiment, network)
     saved = state_file(job.key, folder)
@@ -122,7 +122,7 @@ def evaluate(
     return finished(job, tally, stream.parts, device)
 
 
-def _see(adapted: AdaptedNetwork, network: nn.Module, batch: StreamBatch, tally: Tally) -> float:
+def _see(adapted: AdaptedModel, network: nn.Module, batch: StreamBatch, tally: Tally) -> float:
     """One batch, counted and, if its turn has come, timed; the seconds of the plain network."""
     images = batch.images.to(adapted.step.device)
     outputs, method_seconds = timed(adapted, images)
@@ -146,7 +146,7 @@ def timed(network: nn.Module, images: Tensor) -> tuple[Tensor, float]:
     return outputs, time.perf_counter() - start
 
 
-def adapt_for(experiment: Experiment, network: nn.Module) -> AdaptedNetwork:
+def adapt_for(experiment: Experiment, network: nn.Module) -> AdaptedModel:
     """The method on the network; one that draws at random gets the experiment's seed."""
     taken = {each.name for each in dataclasses.fields(METHODS[experiment.method].settings_type)}
     settings: dict[str, Any] = {

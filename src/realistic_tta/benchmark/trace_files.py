@@ -24,7 +24,7 @@ class TracePoint(NamedTuple):
     """One moment of the stream; None for what the method or the layer does not have.
 
     images: seen so far. mean: of the traced channel, as the batch was normalised with.
-    source_weight, divergence: by layer, as `AdaptedNetwork.report` gives them.
+    source_weight, divergence: by layer, as `AdaptedModel.report` gives them.
     """
 
     images: int

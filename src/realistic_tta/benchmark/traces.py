@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from realistic_tta.benchmark.trace_files import Trace, TracePoint
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.batch_norm_method import BatchNormMethod
 
 from .metrics import Point, Tally
@@ -35,7 +35,7 @@ class LastLayer(NamedTuple):
         return int(self.source.abs().argmax())
 
 
-def last_layer(adapted: AdaptedNetwork) -> LastLayer | None:
+def last_layer(adapted: AdaptedModel) -> LastLayer | None:
     """None in a network without BatchNorm statistics."""
     if isinstance(adapted, BatchNormMethod) and adapted.layers:
         source, used = (adapted.by_layer(each)[-1].mean for each in (adapted.source, adapted.used))
@@ -48,7 +48,7 @@ def last_layer(adapted: AdaptedNetwork) -> LastLayer | None:
     return own[-1] if own else None
 
 
-def trace_point(adapted: AdaptedNetwork, images: int) -> Point:
+def trace_point(adapted: AdaptedModel, images: int) -> Point:
     """A TracePoint in plain numbers. images: seen so far."""
     last, layers = last_layer(adapted), adapted.report().layers
     mean = None if last is None else _short(float(last.used[last.channel]))
@@ -61,7 +61,7 @@ def _short(number: float | None) -> float | None:
     return float(f"{number:.6g}") if number is not None and math.isfinite(number) else None
 
 
-def finished_trace(key: str, adapted: AdaptedNetwork, tally: Tally) -> Trace:
+def finished_trace(key: str, adapted: AdaptedModel, tally: Tally) -> Trace:
     """The trace of a run that came to its end."""
     assert tally.trace is not None
     last = last_layer(adapted)

@@ -24,9 +24,9 @@ from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.corruptions.catalogue import check
 from realistic_tta.data.images import Images
 from realistic_tta.errors import InputError, SettingError, unknown
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.catalogue import METHODS, adapt
-from realistic_tta.models.checkpoints import load_network
+from realistic_tta.models.checkpoints import load_model
 
 from .plain import PLAIN
 from .samples import FAULTS
@@ -126,7 +126,7 @@ def run(trial: Trial) -> Outcome:
     good = torch.ones(len(labels), dtype=torch.bool)
     good[trial.faulty()] = False
     wrong = (good & (predicted != labels)).nonzero().flatten().tolist()
-    excluded = predict.health().excluded if isinstance(predict, AdaptedNetwork) else 0
+    excluded = predict.health().excluded if isinstance(predict, AdaptedModel) else 0
     return Outcome(wrong, refused, excluded, seconds)
 
 
@@ -158,7 +158,7 @@ def stream(trial: Trial) -> tuple[Tensor, Tensor]:
 
 @cache
 def _network() -> nn.Module:
-    return load_network(NETWORK).requires_grad_(requires_grad=False)
+    return load_model(NETWORK).requires_grad_(requires_grad=False)
 
 
 @cache

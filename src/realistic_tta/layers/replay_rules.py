@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from realistic_tta.errors import InputError, NetworkError
+from realistic_tta.errors import InputError, ModelError
 from realistic_tta.functional.batch_by_batch import Batches, average_each, measure_each
 from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate, mix
 
@@ -48,10 +48,10 @@ class EachBatch(ABC):
 
     def _check(self, inputs: Tensor) -> None:
         if self.target is not None:
-            raise NetworkError("a layer is used twice in one pass, which cannot be replayed")
+            raise ModelError("a layer is used twice in one pass, which cannot be replayed")
         images = len(self.batches.of_image)
         if len(inputs) != images:
-            raise NetworkError(
+            raise ModelError(
                 f"a layer got {len(inputs)} inputs for {images} images, which cannot be replayed"
             )
         if inputs.shape[2:].numel() * int(self.batches.sizes.min()) < 2:

@@ -13,7 +13,7 @@ import contextlib
 import torch
 from torch import Tensor, distributed
 
-from realistic_tta.errors import InputError, SettingError, SyncError
+from realistic_tta.errors import DistributedError, InputError, SettingError
 from realistic_tta.functional.channel_statistics import (
     ChannelStatistics,
     measure,
@@ -39,12 +39,12 @@ class Replicas:
         said = self._gather(torch.stack([step.new_tensor(images), step]))  # (rank, 2)
         counts, steps = (column.tolist() for column in said.unbind(dim=1))
         if _REFUSED in counts and images != _REFUSED:
-            raise SyncError(
+            raise DistributedError(
                 f"rank {counts.index(_REFUSED)} refused its batch, so that no rank takes its own. "
                 "Nothing was changed; call all of them again, that one with a better batch"
             )
         if len(set(steps)) > 1:
-            raise SyncError(
+            raise DistributedError(
                 f"the ranks are out of step: they have seen {steps} batches. "
                 "Start all of them from the same state, and call each as often as the others"
             )
@@ -55,7 +55,7 @@ class Replicas:
 
     def refuse(self, step: Tensor) -> None:
         """In place of `begin`, where the batch cannot be predicted: the others need not wait."""
-        with contextlib.suppress(SyncError, InputError):  # there is a better error to raise
+        with contextlib.suppress(DistributedError, InputError):  # there is a better error to raise
             self.begin(_REFUSED, step)
 
     def agree(self, step: Tensor) -> None:
@@ -112,7 +112,7 @@ class Replicas:
         try:
             distributed.all_gather(everyone, own)
         except RuntimeError as error:
-            raise SyncError(
+            raise DistributedError(
                 "the other ranks could not be reached: one has left, failed, or is slower than the "
                 "group's timeout. Nothing was changed: save the state, make a new group, and load "
                 f"it there. torch.distributed says: {error}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from realistic_tta.errors import InputError, NetworkError, SettingError
+from realistic_tta.errors import InputError, ModelError, SettingError
 from realistic_tta.functional.channel_statistics import ChannelStatistics, moving_average
 from realistic_tta.layers.statistics_rules import (
     FixedStatistics,
@@ -246,7 +246,7 @@ class AdaContrast(WholeNetworkMethod):
     def _check(self, what: str, found: Tensor, bank: str) -> None:
         expected = self.get_buffer(bank).shape[1]
         if found.shape[1] != expected:
-            raise NetworkError(
+            raise ModelError(
                 f"the network has {found.shape[1]} {what} an image, its Linear layers let expect "
                 f"{expected}; name another layer, features=..., or give the number, classes=..."
             )

@@ -1,6 +1,6 @@
 """Leaves samples with NaN or Inf out of a batch: adapt(..., on_bad_input="exclude").
 
-Nothing here runs while all is well. After a NotFiniteError the good samples are called alone, so
+Nothing here runs while all is well. After a NonFiniteError the good samples are called alone, so
 they are predicted and learnt from to the bit as if the others had not come. Used by base.py.
 """
 
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NotFiniteError
+from realistic_tta.errors import NonFiniteError
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
 
 from .batch import finite_samples
 from .outputs import map_tensors, tensors_in
 
 if TYPE_CHECKING:
-    from .base import AdaptedNetwork
+    from .base import AdaptedModel
 
 _LOG = logging.getLogger("realistic_tta")
 Call = Callable[[Any, Any], Any]  # of args and kwargs
@@ -39,14 +39,14 @@ class Exclusion:
     output: Literal["source", "nan"] = "source"
 
     def predict(
-        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, error: NotFiniteError
+        self, adapted: AdaptedModel, call: Call, args: Any, kwargs: Any, error: NonFiniteError
     ) -> Any:
         """Calls with the good samples; all outputs, in their places."""
         good = finite_samples(args, kwargs)
         if not good.all():
             try:
                 return self._leave_out(adapted, call, args, kwargs, good)
-            except NotFiniteError as overflow:
+            except NonFiniteError as overflow:
                 error = overflow
         # What is left is finite: values overflow in the network. All ranks know, and try once more.
         surviving = survivors(adapted.network, args, kwargs, good)
@@ -55,7 +55,7 @@ class Exclusion:
         return self._leave_out(adapted, call, args, kwargs, surviving)
 
     def _leave_out(
-        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, good: Tensor
+        self, adapted: AdaptedModel, call: Call, args: Any, kwargs: Any, good: Tensor
     ) -> Any:
         """Calls with the good samples; counts the others."""
         if good.all():  # the faulty ones are another rank's
@@ -65,7 +65,7 @@ class Exclusion:
         return outputs
 
     def _predict_parts(
-        self, adapted: AdaptedNetwork, call: Call, args: Any, kwargs: Any, good: Tensor
+        self, adapted: AdaptedModel, call: Call, args: Any, kwargs: Any, good: Tensor
     ) -> Any:
         """First the faulty ones: if that fails, nothing has been adapted yet."""
         size, all_args = len(good), (args, dict(kwargs))
@@ -79,7 +79,7 @@ class Exclusion:
         outputs = call(*chosen(all_args, good, size))
         return merged(outputs, bad_outputs, good)
 
-    def _note(self, adapted: AdaptedNetwork, good: Tensor) -> None:
+    def _note(self, adapted: AdaptedModel, good: Tensor) -> None:
         bad = int((~good).sum())
         level = logging.INFO if adapted.counts.excluded else logging.WARNING  # the first is news
         _LOG.log(level, "%d of %d samples left out: NaN or Inf", bad, len(good))

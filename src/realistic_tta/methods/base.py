@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from realistic_tta.errors import (
     ForwardError,
     InputError,
-    NetworkError,
-    NotFiniteError,
+    ModelError,
+    NonFiniteError,
     RealisticTTAError,
     SettingError,
     StateError,
@@ -38,7 +38,7 @@ from .report import Report
 from .ring import NewRows
 
 
-class AdaptedNetwork(InService, ABC):
+class AdaptedModel(InService, ABC):
     """A network that adapts to what it is shown.
 
     Call it as you would call the network, with a batch of any size. It works on its own copy of
@@ -90,7 +90,7 @@ class AdaptedNetwork(InService, ABC):
             return predict(args, kwargs)
         try:
             return predict(args, kwargs)
-        except NotFiniteError as error:
+        except NonFiniteError as error:
             return self.exclusion.predict(self, predict, args, kwargs, error)
 
     def adapt_to(self, args: Any, kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ class AdaptedNetwork(InService, ABC):
         try:
             batch = Batch.of(self.network, args, kwargs, may_be_empty=True)
         except InputError as error:
-            if self.exclusion is None or not isinstance(error, NotFiniteError):
+            if self.exclusion is None or not isinstance(error, NonFiniteError):
                 replicas.refuse(self.step)  # else it is about to come with the rest of its images
             raise
         return dataclasses.replace(batch, size=replicas.begin(batch.size, self.step))
@@ -226,14 +226,14 @@ def copy_network(network: nn.Module) -> nn.Module:
     network = unwrap(network)
     for name, module in network.named_modules():
         if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
-            raise NetworkError(
+            raise ModelError(
                 f'layer "{name}" ({type(module).__name__}) has no shape yet; '
                 "run one batch through the network before adapting it"
             )
     try:
         return copy.deepcopy(network)
     except Exception as error:
-        raise NetworkError(f"the network cannot be copied (copy.deepcopy): {error}") from error
+        raise ModelError(f"the network cannot be copied (copy.deepcopy): {error}") from error
 
 
 def unwrap(network: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import InputError, NotFiniteError
+from realistic_tta.errors import InputError, NonFiniteError
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _check(name: str, images: Tensor, network: nn.Module) -> None:
     if not torch.isfinite(images).all():  # else only the sum is too large
         finite = torch.isfinite(images).flatten(start_dim=1).all(dim=1)
         faulty = torch.nonzero(~finite).flatten().tolist()
-        raise NotFiniteError(
+        raise NonFiniteError(
             f"{name} holds NaN or Inf in {len(faulty)} of {len(images)} images, at {faulty[:10]}; "
             "remove them and call again. Nothing was changed"
         )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
+from realistic_tta.errors import ModelError, NonFiniteError, SettingError
 from realistic_tta.functional.channel_statistics import ChannelStatistics, interpolate
 from realistic_tta.functional.rectification import divergence
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
@@ -28,12 +28,12 @@ from realistic_tta.layers.network import (
 from realistic_tta.layers.replicas import Replicas
 from realistic_tta.layers.statistics_rules import StatisticsRule, reached, share
 
-from .base import AdaptedNetwork
+from .base import AdaptedModel
 from .batch import Batch
-from .report import LayerReport, LeftAlone, Report
+from .report import LayerReport, Report, SkippedLayer
 
 
-class BatchNormMethod(AdaptedNetwork):
+class BatchNormMethod(AdaptedModel):
     """A method that says, for each layer and batch, which statistics to normalise with.
 
     Buffers, all layers one after another:
@@ -63,7 +63,7 @@ class BatchNormMethod(AdaptedNetwork):
         self.sizes = [layer.channels for layer in self.layers]
         source = self._source_statistics()
         if broken := self._first_not_finite(source):
-            raise NetworkError(
+            raise ModelError(
                 f'layer "{broken.name}" carries NaN or Inf from training: the checkpoint is broken'
             )
         self.register_buffer("source_mean", source.mean)
@@ -185,7 +185,7 @@ class BatchNormMethod(AdaptedNetwork):
     def check_finite(self, target: ChannelStatistics) -> None:
         """Raises where a layer measured NaN or Inf, and says which."""
         if overflowed := self._first_not_finite(target):
-            raise NotFiniteError(
+            raise NonFiniteError(
                 f'layer "{overflowed.name}" measured NaN or Inf, though the images are finite: '
                 "values overflow inside the network. Check the scale of the images, or use a wider "
                 "type. No statistic was changed"
@@ -206,7 +206,7 @@ class BatchNormMethod(AdaptedNetwork):
         """
         for layer in self.layers:
             if not layer.has_source:
-                raise NetworkError(
+                raise ModelError(
                     f'layer "{layer.name}" has track_running_stats=False: a plain copy of it has '
                     "nowhere to hold statistics, so this network cannot be frozen"
                 )
@@ -216,7 +216,7 @@ class BatchNormMethod(AdaptedNetwork):
             layer.layer.running_mean.copy_(statistics.mean)
             layer.layer.running_var.copy_(statistics.variance)
             if not torch.isfinite(layer.layer.running_var).all():
-                raise NetworkError(
+                raise ModelError(
                     f'the variance of layer "{layer.name}" does not fit the network\'s '
                     f"{layer.layer.running_var.dtype}; freeze adapted.float() instead"
                 )
@@ -239,14 +239,14 @@ class BatchNormMethod(AdaptedNetwork):
                 )
             )
         left = [
-            LeftAlone(name, type(module).__name__, reason)
+            SkippedLayer(name, type(module).__name__, reason)
             for name, module, reason in other_normalizations(self.network)
         ]
         return Report(self.name, int(self.step), tuple(layers), tuple(left))
 
     def _check_layers(self) -> None:
         if not self.layers and self.needs_batch_norm:
-            raise NetworkError(
+            raise ModelError(
                 f"{describe_missing(self.network)}. {self.name} works on BatchNorm statistics; "
                 'method="source" takes this network, and so may "lame", "tent", "eta" and "sar"'
             )
@@ -254,7 +254,7 @@ class BatchNormMethod(AdaptedNetwork):
             if (self.needs_source or self.robust) and not layer.has_source:
                 needs = "robust=True" if self.robust else self.name
                 advice = "" if self.needs_source else ", without robust"
-                raise NetworkError(
+                raise ModelError(
                     f'layer "{layer.name}" ({type(layer.layer).__name__}) has '
                     f"track_running_stats=False, so no source statistics, which {needs} needs; "
                     f'use method="tbn" or method="tema"{advice}'

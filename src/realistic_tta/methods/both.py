@@ -14,7 +14,7 @@ from .bad_samples import chosen, merged
 from .health import logits_in
 
 if TYPE_CHECKING:
-    from .base import AdaptedNetwork
+    from .base import AdaptedModel
 
 
 class BothNetworks:
@@ -26,7 +26,7 @@ class BothNetworks:
     """
 
     def __init__(
-        self, adapted: AdaptedNetwork, args: Any, kwargs: Any, outputs: Any, size: int
+        self, adapted: AdaptedModel, args: Any, kwargs: Any, outputs: Any, size: int
     ) -> None:
         self.adapted, self.outputs, self.size = adapted, outputs, size
         self.arguments = args, dict(kwargs)
@@ -68,7 +68,7 @@ class BothNetworks:
         return merged(from_source(self.adapted, *good), faulty, self.kept)
 
 
-def from_source(adapted: AdaptedNetwork, args: Any, kwargs: Any) -> Any:
+def from_source(adapted: AdaptedModel, args: Any, kwargs: Any) -> Any:
     """What the network as trained says; nothing is changed."""
     with torch.no_grad():
         return adapted.network(*args, **kwargs)

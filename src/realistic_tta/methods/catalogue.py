@@ -14,7 +14,7 @@ from realistic_tta.layers.replicas import Replicas
 
 from .adacontrast import AdaContrast
 from .bad_samples import Exclusion
-from .base import AdaptedNetwork
+from .base import AdaptedModel
 from .batch_norm import TBN, AdaptBN, AlphaBN, Tema
 from .compiled import CompiledPredict
 from .cotta import Cotta
@@ -29,7 +29,7 @@ from .sar import Sar
 from .source import Source
 from .tent import Tent
 
-METHODS: dict[str, type[AdaptedNetwork]] = {
+METHODS: dict[str, type[AdaptedModel]] = {
     "source": Source,
     "tbn": TBN,
     "alpha_bn": AlphaBN,
@@ -62,7 +62,7 @@ def adapt(
     bad_output: Literal["source", "nan"] = "source",
     guard: bool = False,
     **settings: Any,
-) -> AdaptedNetwork:
+) -> AdaptedModel:
     """A network that adapts to what it is shown, used like the one it is made from.
 
     Args:
@@ -114,11 +114,11 @@ def adapt(
 
 
 def equipped(
-    adapted: AdaptedNetwork,
+    adapted: AdaptedModel,
     *,
     compile: bool,  # noqa: A002 - torch's own word
     sync: str | None,
-) -> AdaptedNetwork:
+) -> AdaptedModel:
     """The same, to be compiled, or merged with other processes, if asked for."""
     if sync not in (None, "torch.distributed"):
         raise SettingError(f'sync is {sync!r}; expected "torch.distributed" or None')
@@ -131,7 +131,7 @@ def equipped(
     return adapted
 
 
-def tolerant(adapted: AdaptedNetwork, on_bad_input: str, bad_output: str) -> AdaptedNetwork:
+def tolerant(adapted: AdaptedModel, on_bad_input: str, bad_output: str) -> AdaptedModel:
     """The same; what it does with samples that hold NaN or Inf."""
     if on_bad_input not in ("exclude", "raise"):
         raise SettingError(f'on_bad_input is {on_bad_input!r}; expected "exclude" or "raise"')
@@ -141,7 +141,7 @@ def tolerant(adapted: AdaptedNetwork, on_bad_input: str, bad_output: str) -> Ada
     return adapted
 
 
-def guarded(adapted: AdaptedNetwork, *, guard: bool) -> AdaptedNetwork:
+def guarded(adapted: AdaptedModel, *, guard: bool) -> AdaptedModel:
     """The same, watched if asked for."""
     if guard and adapted.replicas is not None:
         raise SettingError("guard=True and sync cannot go together: ranks would judge differently")
@@ -149,11 +149,11 @@ def guarded(adapted: AdaptedNetwork, *, guard: bool) -> AdaptedNetwork:
     return adapted
 
 
-def _chosen(network: nn.Module, method: str) -> type[AdaptedNetwork]:
+def _chosen(network: nn.Module, method: str) -> type[AdaptedModel]:
     """The method of this name, for something that can be adapted."""
     if not isinstance(network, nn.Module):
         raise SettingError(f"network is a {type(network).__name__}; expected a torch.nn.Module")
-    if isinstance(network, AdaptedNetwork):
+    if isinstance(network, AdaptedModel):
         raise SettingError(
             f"the network is adapted already, by {network.name}; "
             "pass the original, or what its freeze() returns"
@@ -163,7 +163,7 @@ def _chosen(network: nn.Module, method: str) -> type[AdaptedNetwork]:
     return METHODS[method]
 
 
-def _taken(method: type[AdaptedNetwork]) -> set[str]:
+def _taken(method: type[AdaptedModel]) -> set[str]:
     """Names of the settings that the method takes."""
     return {field.name for field in dataclasses.fields(method.settings_type)}
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NotFiniteError
+from realistic_tta.errors import NonFiniteError
 
 from .batch import Batch
 from .outputs import tensors_in
 
 if TYPE_CHECKING:
-    from .base import AdaptedNetwork
+    from .base import AdaptedModel
 
 MOST_SHAPES = 8  # compiled for one network: each takes up to a minute
 
@@ -41,7 +41,7 @@ class CompiledPredict:
     def __reduce__(self) -> tuple[type[CompiledPredict], tuple[()]]:
         return CompiledPredict, ()
 
-    def __call__(self, adapted: AdaptedNetwork, batch: Batch) -> Any:
+    def __call__(self, adapted: AdaptedModel, batch: Batch) -> Any:
         """What adapted.predict(batch) gives, and changes."""
         shape = tuple(_signature(each) for each in tensors_in((batch.args, dict(batch.kwargs))))
         if not self.works or not self._is_for_a_graph(shape):
@@ -56,7 +56,7 @@ class CompiledPredict:
             warnings.warn(_sorry(error), stacklevel=4)
             return adapted.predict(batch)
         if int(adapted.step) == before:
-            raise NotFiniteError(
+            raise NonFiniteError(
                 "a layer measured NaN or Inf, though the images are finite: values overflow inside "
                 "the network. Check the scale of the images, or use a wider type. "
                 "No statistic was changed"
@@ -73,7 +73,7 @@ class CompiledPredict:
             (self.shapes if shape in self.seen else self.seen).add(shape)
         return shape in self.shapes
 
-    def _graph_of(self, adapted: AdaptedNetwork) -> Callable[..., Any]:
+    def _graph_of(self, adapted: AdaptedModel) -> Callable[..., Any]:
         if self.graph is None:
 
             def predict(size: int, *args: Any, **kwargs: Any) -> Any:

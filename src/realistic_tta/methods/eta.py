@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 
 from .batch import Batch
 from .checks import check_count, check_number
@@ -92,7 +92,7 @@ class Eta(GradientMethod):
 
     def _check_classes(self, logits: Tensor, running: Tensor) -> None:
         if logits.shape[1] != len(running):
-            raise NetworkError(
+            raise ModelError(
                 f"the network returned {logits.shape[1]} logits an image; expected {len(running)}. "
                 f'Pass their number: adapt(network, "eta", classes={logits.shape[1]})'
             )

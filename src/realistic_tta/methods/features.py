@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, SettingError, unknown
+from realistic_tta.errors import ModelError, SettingError, unknown
 
 
 def feature_layer(network: nn.Module, name: str | None = None) -> nn.Module:
@@ -20,7 +20,7 @@ def feature_layer(network: nn.Module, name: str | None = None) -> nn.Module:
         return layers[name]
     linear = [layer for layer in layers.values() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise NetworkError(
+        raise ModelError(
             "the network has no Linear layer whose input could serve as features; name the layer "
             f'that classifies, for instance adapt(network, ..., features="{list(layers)[-1]}")'
         )
@@ -40,7 +40,7 @@ class Caught:
     def features(self) -> Tensor:
         """One row an image, (image, feature); of the layer's last use in the pass."""
         if not self.inputs:
-            raise NetworkError(
+            raise ModelError(
                 "the batch went past the layer whose input serves as features; "
                 'name one that every batch reaches, for instance features="fc"'
             )

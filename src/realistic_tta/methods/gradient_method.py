@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, NotFiniteError, SettingError
+from realistic_tta.errors import ModelError, NonFiniteError, SettingError
 from realistic_tta.layers.network import affine_layers, describe_affine
 from realistic_tta.layers.statistics_rules import (
     StatisticsRule,
@@ -79,7 +79,7 @@ class Pass:
 def gradient(loss: Tensor, weights: Tensor) -> Tensor:
     """Of the loss, a single number, by the weights that the network ran with: (number,)."""
     if not loss.requires_grad:
-        raise NetworkError(
+        raise ModelError(
             "no gradient reaches the network's output: it is detached, or made under no_grad"
         )
     (found,) = torch.autograd.grad(loss, weights, materialize_grads=True)
@@ -117,7 +117,7 @@ class GradientMethod(BatchNormMethod):
         """Layers whose own parameters are trained: those that normalise, unless said otherwise."""
         layers = list(affine_layers(self.network))
         if not layers:
-            raise NetworkError(
+            raise ModelError(
                 f"{self.name} trains the weights and biases of normalisation layers, and the "
                 f"network has none: it has {describe_affine(self.network)}. "
                 'Use method="source" or method="lame"'
@@ -203,7 +203,7 @@ class GradientMethod(BatchNormMethod):
     def _check_finite(self, weights: Tensor | NewRows) -> None:
         assert isinstance(weights, Tensor)
         if not weights.is_meta and not torch.isfinite(weights.sum()):
-            raise NotFiniteError(
+            raise NonFiniteError(
                 f"{self.name}'s step would make a weight NaN or Inf: values overflow in the "
                 "network or its gradient. Use a wider type or a smaller lr. Nothing was changed"
             )

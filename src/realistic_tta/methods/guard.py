@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NotFiniteError
+from realistic_tta.errors import NonFiniteError
 
 from .batch import count_images, finite_samples
 from .both import BothNetworks
@@ -24,7 +24,7 @@ from .pairs import Pairs, copied
 from .stored_state import own_state
 
 if TYPE_CHECKING:
-    from .base import AdaptedNetwork
+    from .base import AdaptedModel
 
 _LOG = logging.getLogger("realistic_tta")
 
@@ -80,7 +80,7 @@ class Guard:
         self.seen = self.doubted = self.fresh = self.resting = 0
         self.good: dict[str, Tensor] | None = None
 
-    def predict(self, adapted: AdaptedNetwork, args: Any, kwargs: Any) -> Any:
+    def predict(self, adapted: AdaptedModel, args: Any, kwargs: Any) -> Any:
         """The outputs of whichever is better."""
         if self.resting > 0:
             outputs = adapted.without_faulty(adapted.run_source, args, kwargs)
@@ -90,7 +90,7 @@ class Guard:
             return outputs
         try:
             outputs = adapted.without_faulty(adapted.adapt_to, args, kwargs)
-        except NotFiniteError:
+        except NonFiniteError:
             if not finite_samples(args, kwargs).all():
                 raise
             self._fall(adapted, "no longer finite")
@@ -146,7 +146,7 @@ class Guard:
         elif self.fresh >= self.settings.window:
             self.good, self.fresh = copy_of_state(own_state(call.adapted)), 0
 
-    def _fall(self, adapted: AdaptedNetwork, reason: str) -> None:
+    def _fall(self, adapted: AdaptedModel, reason: str) -> None:
         """Back to the last good state, once; to the source if there is none. Then a rest."""
         good = self.good
         if good is None:
@@ -182,7 +182,7 @@ def copy_of_state(state: dict[str, Any]) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
 
 
-def put_back(adapted: AdaptedNetwork, good: dict[str, Tensor]) -> None:
+def put_back(adapted: AdaptedModel, good: dict[str, Tensor]) -> None:
     """The state as it was, in one call into torch."""
     state = own_state(adapted)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """How an adapted network is doing: counts, its recent predictions, its layers.
 
-`AdaptedNetwork.health` makes a Health; realistic_tta/monitoring exports it. While batches come,
+`AdaptedModel.health` makes a Health; realistic_tta/monitoring exports it. While batches come,
 only their logits are put aside; entropy and histogram are worked out when somebody asks.
 """
 

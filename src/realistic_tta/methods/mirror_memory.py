@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 from realistic_tta.functional.arrays import Array, as_tensor, at_hand
 from realistic_tta.functional.likeness import Likeness, compare, second_look
 
@@ -67,7 +67,7 @@ class MirrorMemory(BatchNormMethod):
         """Of as many classes as the settings say; None if there are none."""
         try:
             logits = find_logits(outputs)
-        except NetworkError:
+        except ModelError:
             return None
         return logits if logits.shape[1] == (self.settings.classes or 1) else None
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 
 
 def find_logits(outputs: Any) -> Tensor:
@@ -25,7 +25,7 @@ def find_logits(outputs: Any) -> Tensor:
         if tensor.ndim == 2 and tensor.is_floating_point():
             return tensor
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
-    raise NetworkError(
+    raise ModelError(
         f"the network returned a {type(outputs).__name__} with {shapes}; expected logits of two "
         "dimensions (image, class). Wrap the network so that it returns them, or use a method "
         "that needs no logits, such as rectified_tema"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import InputError, NetworkError
+from realistic_tta.errors import InputError, ModelError
 from realistic_tta.functional.batch_by_batch import (
     Batches,
     average_each,
@@ -33,7 +33,7 @@ from realistic_tta.layers.replay_rules import (
 )
 from realistic_tta.layers.statistics_rules import FixedStatistics
 
-from .base import AdaptedNetwork
+from .base import AdaptedModel
 from .batch import Batch
 from .batch_norm import TBN, AdaptBN, AlphaBN, LinearMix, Tema
 from .batch_norm_method import BatchNormMethod
@@ -50,7 +50,7 @@ class Replayed(NamedTuple):
     sweeps: int
 
 
-def replay(adapted: AdaptedNetwork, images: Tensor, sizes: Sequence[int]) -> Replayed:
+def replay(adapted: AdaptedModel, images: Tensor, sizes: Sequence[int]) -> Replayed:
     """Predicts the images as batches of these sizes, one after another, in one forward.
 
     Only for what `why_not` has nothing against; not all that it tries is checked again here. After
@@ -59,7 +59,7 @@ def replay(adapted: AdaptedNetwork, images: Tensor, sizes: Sequence[int]) -> Rep
     if sum(sizes) != len(images) or min(sizes, default=0) < 1:
         raise InputError(f"batches of {list(sizes)} images; expected {len(images)} in all")
     if type(adapted) not in REPLAYS:
-        raise NetworkError(f"{adapted.name} cannot be replayed; expected one of {names()}")
+        raise ModelError(f"{adapted.name} cannot be replayed; expected one of {names()}")
     batch = Batch.of(adapted.network, (images,), {})
     with torch.no_grad():
         return REPLAYS[type(adapted)](adapted, batch, sizes)
@@ -138,7 +138,7 @@ def _rectified_rules(
     ]
 
 
-REPLAYS: dict[type[AdaptedNetwork], Callable[[Any, Batch, Sequence[int]], Replayed]] = {
+REPLAYS: dict[type[AdaptedModel], Callable[[Any, Batch, Sequence[int]], Replayed]] = {
     Source: _source,
     TBN: _tbn,
     AlphaBN: _linear_mix,
@@ -160,7 +160,7 @@ def _measured(
     outputs: Tensor = adapted.run_with(batch, rules)
     found = [rule.target for rule in rules if rule.target is not None]
     if len(found) < len(rules):
-        raise NetworkError("a layer was not used in this pass, which cannot be replayed")
+        raise ModelError("a layer was not used in this pass, which cannot be replayed")
     means, variances = zip(*found, strict=True)
     target = ChannelStatistics(torch.cat(means, dim=1), torch.cat(variances, dim=1))
     if not all(bool(torch.isfinite(each).all()) for each in target):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from realistic_tta.layers.network import is_batch_norm
 
-from .base import AdaptedNetwork
+from .base import AdaptedModel
 from .batch_norm_method import BatchNormMethod
 from .rectified_tema import RectifiedTema
 from .replay import REPLAYS, names
@@ -17,7 +17,7 @@ from .replay import REPLAYS, names
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
+def why_not(adapted: AdaptedModel, images: Tensor) -> str | None:
     """Why this method on this network must be run batch by batch; None if it can be replayed.
 
     images: two or more to try the network with. They teach the method nothing.
@@ -29,7 +29,7 @@ def why_not(adapted: AdaptedNetwork, images: Tensor) -> str | None:
     )
 
 
-def _why_not_this_method(adapted: AdaptedNetwork) -> str | None:
+def _why_not_this_method(adapted: AdaptedModel) -> str | None:
     if adapted.guard is not None:
         return "a guard judges batch by batch who answers"
     if type(adapted) not in REPLAYS:
@@ -41,7 +41,7 @@ def _why_not_this_method(adapted: AdaptedNetwork) -> str | None:
     return None
 
 
-def _why_not_these_layers(adapted: AdaptedNetwork) -> str | None:
+def _why_not_these_layers(adapted: AdaptedModel) -> str | None:
     for name, layer in _batch_norms(adapted).items():
         kind = type(layer).__name__
         if layer.running_mean is None:
@@ -51,14 +51,14 @@ def _why_not_these_layers(adapted: AdaptedNetwork) -> str | None:
     return None
 
 
-def _batch_norms(adapted: AdaptedNetwork) -> dict[str, nn.Module]:
+def _batch_norms(adapted: AdaptedModel) -> dict[str, nn.Module]:
     """The network's own, by name."""
     if isinstance(adapted, BatchNormMethod):
         return {layer.name: layer.layer for layer in adapted.layers}
     return {name: each for name, each in adapted.network.named_modules() if is_batch_norm(each)}
 
 
-def _why_not_together(adapted: AdaptedNetwork, images: Tensor) -> str | None:
+def _why_not_together(adapted: AdaptedModel, images: Tensor) -> str | None:
     """Tries whether the network treats images one by one, and meets every layer once."""
     layers = adapted.layers if isinstance(adapted, BatchNormMethod) else []
     uses = Counter({layer.name: 0 for layer in layers})

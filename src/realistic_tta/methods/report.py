@@ -1,4 +1,4 @@
-"""What a method did to a network, layer by layer. Made by `AdaptedNetwork.report`."""
+"""What a method did to a network, layer by layer. Made by `AdaptedModel.report`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LayerReport:
 
 
 @dataclass(frozen=True)
-class LeftAlone:
+class SkippedLayer:
     """A layer that normalises and was not replaced."""
 
     name: str
@@ -33,7 +33,7 @@ class Report:
     method: str
     batches: int
     layers: tuple[LayerReport, ...]
-    left_alone: tuple[LeftAlone, ...]
+    left_alone: tuple[SkippedLayer, ...]
     trained: tuple[str, ...] = ()  # names of the parameters that the method trains
 
     def __str__(self) -> str:

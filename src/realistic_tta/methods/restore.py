@@ -11,7 +11,7 @@ from torch import nn
 
 from realistic_tta.errors import SettingError, StateError, unknown
 
-from .base import AdaptedNetwork, unwrap
+from .base import AdaptedModel, unwrap
 from .catalogue import METHODS, equipped, guarded, tolerant
 from .fingerprint import Fingerprint, fingerprint
 from .guard_state import PREFIX, continue_guard
@@ -29,7 +29,7 @@ def load(
     on_bad_input: Literal["exclude", "raise"] = "exclude",
     bad_output: Literal["source", "nan"] = "source",
     guard: bool = False,
-) -> AdaptedNetwork:
+) -> AdaptedModel:
     """The network, adapted as it was when it was saved; it goes on to the last bit.
 
     Method and settings are those in the file. A file of another network, of an unknown method or
@@ -43,7 +43,7 @@ def load(
         bad_output: as in `adapt`.
         guard: as in `adapt`; if the file is of a guarded network, the guard goes on, too.
     """
-    if not isinstance(network, nn.Module) or isinstance(network, AdaptedNetwork):
+    if not isinstance(network, nn.Module) or isinstance(network, AdaptedModel):
         raise SettingError(f"network is a {type(network).__name__}; expected the one as trained")
     stored = read_state(Path(path))
     try:
@@ -64,7 +64,7 @@ def load(
     return adapted
 
 
-def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedNetwork:
+def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedModel:
     """With the method and the settings of the file, nothing learnt yet."""
     name = stored.words.get("method", "")
     if name not in METHODS:
@@ -80,7 +80,7 @@ def _adapt(path: str | Path, stored: Stored, network: nn.Module) -> AdaptedNetwo
         return METHODS[name](network, settings)
 
 
-def _continue(path: str | Path, stored: Stored, adapted: AdaptedNetwork) -> None:
+def _continue(path: str | Path, stored: Stored, adapted: AdaptedModel) -> None:
     """Puts the stored state in place; torch would convert a type in silence, and lose digits."""
     own = own_state(adapted)
     for name, tensor in stored.tensors.items():

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError, SettingError
+from realistic_tta.errors import ModelError, SettingError
 
 from .batch import Batch
 from .checks import check_number
@@ -71,7 +71,7 @@ class Sar(GradientMethod):
         layers = list(super().layers_to_train())
         kept = [(name, layer) for name, layer in layers if not self._excludes(name)]
         if not kept:
-            raise NetworkError(
+            raise ModelError(
                 f"all {len(layers)} normalisation layers of the network are in modules that sar "
                 f"does not train ({', '.join(self.settings.exclude)}). To train them nevertheless: "
                 'adapt(network, "sar", exclude=())'

@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from realistic_tta.errors import StateError
-from realistic_tta.storage import replace_file
+from realistic_tta.storage import atomic_write
 
 FORMAT = "realistic_tta state"
 FORMAT_VERSION = 1
@@ -43,7 +43,7 @@ def write_state(path: Path, stored: Stored) -> None:
     content = bytearray(save(dict(stored.tensors), {**stored.words, **about}))
     place = content.index(_entry(_BLANK)) + len(_entry("")) - 1
     content[place : place + len(_BLANK)] = hashlib.sha256(content).hexdigest().encode()
-    replace_file(Path(os.path.realpath(path)), content)  # where a link leads; the link stays
+    atomic_write(Path(os.path.realpath(path)), content)  # where a link leads; the link stays
 
 
 def read_state(path: Path) -> Stored:

@@ -9,11 +9,11 @@ from torch import nn
 
 from realistic_tta.layers.network import is_batch_norm, other_normalizations
 
-from .base import AdaptedNetwork
-from .report import LeftAlone, Report
+from .base import AdaptedModel
+from .report import Report, SkippedLayer
 
 
-class UntouchedNetwork(AdaptedNetwork):
+class UntouchedNetwork(AdaptedModel):
     """A method with nothing to learn: it counts batches and knows no more after them.
 
     reason: why BatchNorm layers are left alone, for the report.
@@ -32,12 +32,12 @@ class UntouchedNetwork(AdaptedNetwork):
     def report(self) -> Report:
         """Every normalisation layer, left alone."""
         left = [
-            LeftAlone(name, type(module).__name__, self.reason)
+            SkippedLayer(name, type(module).__name__, self.reason)
             for name, module in self.network.named_modules()
             if is_batch_norm(module)
         ]
         left += [
-            LeftAlone(name, type(module).__name__, reason)
+            SkippedLayer(name, type(module).__name__, reason)
             for name, module, reason in other_normalizations(self.network)
         ]
         return Report(self.name, int(self.step), (), tuple(left))

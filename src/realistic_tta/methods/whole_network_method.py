@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 from realistic_tta.layers.network import layers_with_parameters
 
 from .checks import check_seed
@@ -36,7 +36,7 @@ class WholeNetworkMethod(GradientMethod):
         """All layers that have parameters of their own."""
         layers = list(layers_with_parameters(self.network))
         if not layers:
-            raise NetworkError(
+            raise ModelError(
                 f"{self.name} trains all parameters of a network, and this one has none"
             )
         return layers

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 
 from .keras_weights import read_keras_resnet50
 from .registry import NETWORKS, build, find, on_disk, outline
@@ -24,7 +24,7 @@ NORMALISATION = {"mu": "mean", "sigma": "std", "normalize.mean": "mean", "normal
 CLASSIFIERS = ("fc.weight", "classifier.weight")
 
 
-def load_network(
+def load_model(
     name: str, path: str | Path | None = None, *, classes: int | None = None
 ) -> nn.Module:
     """A network of the catalogue with its published weights, in eval mode.
@@ -34,7 +34,7 @@ def load_network(
     """
     path = on_disk(name) if path is None else path
     if path is None:
-        raise NetworkError(
+        raise ModelError(
             f"{name} is not on disk; `rtta networks` says where it is looked for. "
             f"Published: {find(name).published}"
         )
@@ -45,12 +45,12 @@ def load_weights(network: nn.Module, path: str | Path, *, name: str | None = Non
     """The network with the file's weights, in eval mode; it stays as it was if they do not fit."""
     path, name = Path(path), name or type(network).__name__
     if path.is_dir() and not isinstance(network, ResNet50V1):
-        raise NetworkError(f"{path} is a folder; expected a file of weights for {name}")
+        raise ModelError(f"{path} is a folder; expected a file of weights for {name}")
     state = {_plain_name(key): value for key, value in read_weights(path).items()}
     colours = {key: state.pop(key) for key in NORMALISATION if key in state}
     misfit = compare(state, network)
     if misfit:
-        raise NetworkError(f"{path} does not fit {name}: {misfit.describe()}. {_advice(state)}")
+        raise ModelError(f"{path} does not fit {name}: {misfit.describe()}. {_advice(state)}")
     _check_normalisation(colours, network, path)
     network.load_state_dict(network.state_dict() | state)  # old files lack num_batches_tracked
     return network.eval()
@@ -61,7 +61,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if path.is_dir():
         return read_keras_resnet50(path)
     if not path.is_file():
-        raise NetworkError(f"{path} does not exist; expected a file of weights")
+        raise ModelError(f"{path} does not exist; expected a file of weights")
     return _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
 
 
@@ -134,7 +134,7 @@ def _check_normalisation(given: Mapping[str, Tensor], network: nn.Module, path: 
         found = [round(value, 4) for value in values.flatten().tolist()]
         expected = None if own is None else [round(value, 4) for value in own.flatten().tolist()]
         if found != expected:
-            raise NetworkError(
+            raise ModelError(
                 f"{path} was trained on other colours: its {key} is {found}, the network's "
                 f"{expected or 'absent'}; build the network with the file's normalisation"
             )
@@ -144,11 +144,11 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         from safetensors.torch import load_file  # noqa: PLC0415 - only these files need it
     except ImportError as error:
-        raise NetworkError(f"{path} needs the package safetensors; pip install it") from error
+        raise ModelError(f"{path} needs the package safetensors; pip install it") from error
     try:
         return load_file(path)
     except Exception as error:  # as below
-        raise NetworkError(f"{path} is no safetensors file: {error}") from error
+        raise ModelError(f"{path} is no safetensors file: {error}") from error
 
 
 class _Forgotten:
@@ -168,7 +168,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         start = file.read(512).lstrip().lower()
     if start.startswith(b"<"):
-        raise NetworkError(
+        raise ModelError(
             f"{path} is a web page, not weights: the download was answered by a question. "
             "Open the address in a browser, and save the file it leads to"
         )
@@ -178,7 +178,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file may break the reader in any way
         reason = f"{type(error).__name__} {error}".splitlines()[0]
-        raise NetworkError(
+        raise ModelError(
             f"{path} cannot be read as weights alone ({reason}). Expected tensors by name, as "
             "torch.save writes them; get it again, or save its state_dict() where you trust it"
         ) from error
@@ -190,7 +190,7 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not content or not _all_tensors(content.values()):
         keys = f" of {_few(list(map(str, content)))}" if isinstance(content, Mapping) else ""
-        raise NetworkError(
+        raise ModelError(
             f"{path} holds a {type(content).__name__}{keys}; "
             "expected tensors by name, or such a dict under 'state_dict'"
         )

