@@ -27,8 +27,6 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
-	mkdir -p build
-	$(BIN)/python benchmarks/targets.py --compiled --json build/cost.json
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/runner.py
 
@@ -39,7 +37,7 @@ docs: .venv/ready
 # torch comes first, by its pinned version, so that nothing after it looks for another.
 # The networks that the tests adapt (timm's, torchvision's) are installed without what they ask
 # for: their wheels would bring another torch.
-.venv/ready: pyproject.toml constraints.txt $(wildcard src/realistic_tta/functional/c/*)
+.venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,report,results,docs,dev]'

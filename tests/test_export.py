@@ -1,4 +1,4 @@
-"""A frozen network is a plain one: it exports, and runs where this library is not."""
+"""A frozen model is a plain one: it exports, and runs without this library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No file is ever taken for a program: what the source may not contain."""
+"""Reading a file executes nothing: calls that the source may not contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import realistic_tta
 PACKAGE = Path(realistic_tta.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Names that run what they are given, or read what can run something.
+# Functions that execute their argument, or read files that can execute something.
 FORBIDDEN = {
     "eval",
     "exec",
@@ -34,13 +34,13 @@ FORBIDDEN = {
     "importlib.import_module",
 }
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "runpy"}
-MAY_IMPORT = {"datasets/cifar_batches.py": {"pickle"}}  # by a reader that builds arrays only
-# Bytes inside a pickle that the user's own program is unpickling: it has run already what there is.
-MAY_CALL = {"methods/in_service.py": ["torch.load"]}
+MAY_IMPORT = {"data/cifar_batches.py": {"pickle"}}  # by a reader that builds arrays only
+# Bytes inside a pickle that the user's own program is unpickling.
+MAY_CALL = {"serving/served_model.py": ["torch.load"]}
 
 
 def called(node: ast.Call) -> str:
-    """The dotted name of what is called; empty for anything else.
+    """The dotted name of the function that is called; empty for anything else.
 
     >>> called(ast.parse("torch.load(x)").body[0].value)
     'torch.load'
@@ -69,7 +69,7 @@ def faults(source: str, may_import: frozenset[str] = frozenset()) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_source_runs_nothing_that_it_reads(path: Path) -> None:
+def test_the_source_executes_nothing_that_it_reads(path: Path) -> None:
     name = path.relative_to(PACKAGE).as_posix()
     allowed = frozenset(MAY_IMPORT.get(name, set()))
     assert faults(path.read_text(), allowed) == MAY_CALL.get(name, [])
@@ -89,10 +89,10 @@ def test_the_source_runs_nothing_that_it_reads(path: Path) -> None:
         "os.system(x)",
     ],
 )
-def test_what_is_looked_for_would_be_found(source: str) -> None:
+def test_a_forbidden_call_would_be_found(source: str) -> None:
     assert faults(source)
 
 
-def test_what_is_allowed_is_not_found() -> None:
+def test_allowed_calls_are_not_found() -> None:
     good = "torch.load(x, weights_only=True); np.load(x); subprocess.run([x]); re.compile(x)"
     assert faults(good) == []

@@ -1,17 +1,17 @@
-"""Everything this library raises of its own.
+"""The exceptions that this library raises.
 
 RealisticTTAError
-    SettingError    (ValueError)    a method, setting or argument of `adapt` that cannot be
-    ModelError    (ValueError)    a network that cannot be adapted, frozen or loaded
-    InputError      (ValueError)    a batch that cannot be predicted
-        NonFiniteError              NaN or Inf in the images, or made of them by the network
-    ForwardError    (RuntimeError)  the network itself failed on a batch
-    StateError      (ValueError)    a state or file that does not belong to this network and method
-    DistributedError       (RuntimeError)  another process of the group left, failed or is out of step
-    DataError       (ValueError)    a data set that is missing, damaged or of another layout
-    ResultsError    (ValueError)    a folder of results that cannot be read or written
+    OptionError       (ValueError)    an unknown method or option, or a value that is not allowed
+    ModelError        (ValueError)    a model that cannot be adapted, frozen or loaded
+    InputError        (ValueError)    a batch that cannot be predicted
+        NonFiniteError                NaN or Inf in the images, or produced by the model
+    ForwardError      (RuntimeError)  the model itself failed on a batch
+    StateError        (ValueError)    a state or file that does not belong to this model and method
+    DistributedError  (RuntimeError)  another process of the group left, failed or is out of step
+    DataError         (ValueError)    a data set that is missing, damaged or of another layout
+    ResultsError      (ValueError)    a results folder that cannot be read or written
 
-Whichever is raised, every statistic is as it was before the call.
+A call that raises leaves the state of the adapted model unchanged.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Iterable
 
 
 class RealisticTTAError(Exception):
-    """The root of this library's exceptions."""
+    """The base class of this library's exceptions."""
 
 
-class SettingError(RealisticTTAError, ValueError):
-    """A method, setting or argument of `adapt` that cannot be."""
+class OptionError(RealisticTTAError, ValueError):
+    """An unknown method or option, or a value that is not allowed."""
 
 
 class ModelError(RealisticTTAError, ValueError):
-    """A network that cannot be adapted, frozen or loaded."""
+    """A model that cannot be adapted, frozen or loaded."""
 
 
 class InputError(RealisticTTAError, ValueError):
@@ -37,19 +37,19 @@ class InputError(RealisticTTAError, ValueError):
 
 
 class NonFiniteError(InputError):
-    """NaN or Inf in the images, or made of them by the network."""
+    """NaN or Inf in the images, or produced by the model."""
 
 
 class ForwardError(RealisticTTAError, RuntimeError):
-    """The network itself failed on a batch."""
+    """The model itself failed on a batch."""
 
 
 class StateError(RealisticTTAError, ValueError):
-    """A state, or a file of one, that does not belong to this network and method."""
+    """A state, or a file with one, that does not belong to this model and method."""
 
 
 class DistributedError(RealisticTTAError, RuntimeError):
-    """Another process of the group left, failed, or is out of step."""
+    """Another process of the group left, failed or is out of step."""
 
 
 class DataError(RealisticTTAError, ValueError):
@@ -57,11 +57,11 @@ class DataError(RealisticTTAError, ValueError):
 
 
 class ResultsError(RealisticTTAError, ValueError):
-    """A folder of results that cannot be read or written."""
+    """A results folder that cannot be read or written."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """The answer to a name that does not exist: the nearest that does, or all of them.
+    """The message for a name that does not exist: the nearest one that does, or all of them.
 
     >>> unknown("method", "tmea", ["tema", "tbn"])
     'unknown method "tmea"; did you mean "tema"?'

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from data.pictures import flat, pictures
 
-from realistic_tta import SettingError
-from realistic_tta.data.corruptions import corrupt
-from realistic_tta.data.corruptions.catalogue import FUNCTIONS
+from realistic_tta import OptionError
+from realistic_tta.data.corruptions import FUNCTIONS, corrupt
 from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
@@ -80,5 +79,5 @@ def test_black_and_white_images_are_taken(name: str, level: int) -> None:
 def test_wrong_arguments_are_answered(
     images: np.ndarray, name: str, severity: int, words: str
 ) -> None:
-    with pytest.raises(SettingError, match=words):
+    with pytest.raises(OptionError, match=words):
         corrupt(images, name, severity, np.random.default_rng(0))

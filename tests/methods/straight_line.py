@@ -32,12 +32,12 @@ def best_momentum(classes: int, source_batch: int, batch: int) -> float:
 
 
 class StraightLine:
-    def __init__(self, network: nn.Module, classes: int, source_batch: int) -> None:
-        self.network = copy.deepcopy(network).double().eval()
+    def __init__(self, model: nn.Module, classes: int, source_batch: int) -> None:
+        self.model = copy.deepcopy(model).double().eval()
         self.classes, self.source_batch = classes, source_batch
         self.layers: list[Any] = [
             module
-            for module in self.network.modules()
+            for module in self.model.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
         ]
         self.means = [torch.zeros(layer.num_features).double() for layer in self.layers]
@@ -50,14 +50,14 @@ class StraightLine:
     def __call__(self, images: Tensor) -> Tensor:
         self.momentum = best_momentum(self.classes, self.source_batch, len(images))
         self.measuring, self.weights = True, self.prior
-        self.network(images.double())
+        self.model(images.double())
         divergences = [self.divergence(number) for number in range(len(self.layers))]
         average = sum(divergences) / len(divergences)
         deviation = (sum((d - average) ** 2 for d in divergences) / len(divergences)) ** 0.5
         scores = [(d - average) / deviation if deviation else 0.0 for d in divergences]
         relative = [0.5 * (min(max(score, -1), 1) + 1) / 2 for score in scores]
         self.measuring, self.weights = False, relative
-        logits: Tensor = self.network(images.double())
+        logits: Tensor = self.model(images.double())
         pairs = zip(relative, self.prior, strict=True)
         self.prior = [0.1 * now + 0.9 * before for now, before in pairs]
         return logits

@@ -1,4 +1,4 @@
-"""adacontrast against its recipe in plain torch: two networks in train mode, lists, a loop."""
+"""adacontrast against its recipe in plain torch: two models in train mode, lists, a loop."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from methods.method_state import method_state
 from subjects import (
     convolutional,
     images,
@@ -19,38 +20,39 @@ from subjects import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from realistic_tta import ModelError, SettingError, adapt
+from realistic_tta import ModelError, OptionError, adapt
 from realistic_tta.errors import InputError
 from realistic_tta.functional.channel_statistics import measure
-from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm
-from realistic_tta.layers.statistics_rules import TrainingStatistics
-from realistic_tta.methods.adacontrast import corrections
-from realistic_tta.methods.optimizers import SGD
-from realistic_tta.methods.views.contrast_views import strong_view, weak_view
+from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm, RuleSlot
+from realistic_tta.layers.rules import TrainingStatistics
+from realistic_tta.methods._training.optimizers import SGD
+from realistic_tta.methods._training.views.contrast_views import strong_view, weak_view
+from realistic_tta.methods.adacontrast import AdaContrast, overwrite_oldest, unbiased_factors
+from realistic_tta.methods.registry import preset_options
 
-SMALL = {"queue_size": 12, "refine_after": 9, "neighbours": 3}
+SMALL = {"queue_size": 12, "refine_after": 9, "neighbors": 3}
 
 
-def train_mode(network: nn.Module) -> nn.Module:
+def train_mode(model: nn.Module) -> nn.Module:
     """BatchNorms as in training, all else (dropout) as in eval mode."""
-    network.eval()
-    for module in network.modules():
+    model.eval()
+    for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.train()
-    return network
+    return model
 
 
 class PlainAdaContrast:
     """The recipe, one image at a time where it is about images; bank and queue are lists."""
 
-    def __init__(self, network: nn.Module, adapted: nn.Module) -> None:
-        self.query, self.key = copy.deepcopy(network), copy.deepcopy(network)
+    def __init__(self, model: nn.Module, start: dict[str, Tensor]) -> None:
+        self.query, self.key = copy.deepcopy(model), copy.deepcopy(model)
         self.optimizer = torch.optim.SGD(
             self.query.parameters(), lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4
         )
         self.generator = torch.Generator()
-        self.generator.set_state(adapted.get_buffer("generator_state"))
-        keys, labels = adapted.get_buffer("queue_keys"), adapted.get_buffer("queue_labels")
+        self.generator.set_state(start["generator_state"])
+        keys, labels = start["queue_keys"], start["queue_labels"]
         self.queue = list(zip(keys.clone(), labels.tolist(), strict=True))
         self.bank: list[tuple[Tensor, Tensor]] = []
         self.seen = 0
@@ -89,7 +91,7 @@ class PlainAdaContrast:
                 self.bank,
                 key=lambda entry: -float(functional.cosine_similarity(feature, entry[0], 0)),
             )
-            mean = torch.stack([p for _, p in nearest[: SMALL["neighbours"]]]).mean(dim=0)
+            mean = torch.stack([p for _, p in nearest[: SMALL["neighbors"]]]).mean(dim=0)
             labels.append(int(mean.argmax()))
         return labels
 
@@ -112,32 +114,32 @@ class PlainAdaContrast:
         self.seen += len(weak)
 
 
-def look(network: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
+def look(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
     """Features, the input of the last layer, and logits."""
-    *body, head = network.children()
+    *body, head = model.children()
     features = nn.Sequential(*body)(batch)
     return features, head(features)
 
 
 def test_a_stream_is_the_recipe_in_plain_torch() -> None:
     """Until labels are refined and after, past the end of bank and queue, at batch size 1 too."""
-    network = convolutional()
-    adapted = adapt(network, "adacontrast", **SMALL)  # type: ignore[arg-type]
-    plain = PlainAdaContrast(network, adapted)
+    model = convolutional()
+    adapted = adapt(model, "adacontrast", **SMALL)  # type: ignore[arg-type]
+    plain = PlainAdaContrast(model, method_state(adapted))
     refined = []
     for batch in stream([5, 6, 1, 8, 15, 3, 2]):
         torch.testing.assert_close(adapted(batch), plain(batch), atol=1e-5, rtol=1e-4)
         refined.append(plain.refined)
     assert refined == [False, False, *[True] * 5]
-    for name, network in (("weights", plain.query), ("key", plain.key)):
-        expected = nn.utils.parameters_to_vector(network.parameters())
-        torch.testing.assert_close(adapted.get_buffer(name), expected, atol=1e-6, rtol=0)
+    for name, model in (("weights", plain.query), ("key", plain.key)):
+        expected = nn.utils.parameters_to_vector(model.parameters())
+        torch.testing.assert_close(method_state(adapted)[name], expected, atol=1e-6, rtol=0)
     running = [module for module in plain.query.modules() if isinstance(module, nn.BatchNorm2d)]
     for name, own in (("target_mean", "running_mean"), ("target_variance", "running_var")):
         expected = torch.cat([layer.get_buffer(own) for layer in running])
-        torch.testing.assert_close(adapted.get_buffer(name), expected, atol=1e-5, rtol=1e-4)
-    assert same_set(adapted.get_buffer("queue_labels"), [label for _, label in plain.queue])
-    assert int(adapted.get_buffer("samples")) == 40
+        torch.testing.assert_close(method_state(adapted)[name], expected, atol=1e-5, rtol=1e-4)
+    assert same_set(method_state(adapted)["queue_labels"], [label for _, label in plain.queue])
+    assert int(method_state(adapted)["samples"]) == 40
 
 
 def same_set(labels: Tensor, expected: list[int]) -> bool:
@@ -146,21 +148,22 @@ def same_set(labels: Tensor, expected: list[int]) -> bool:
 
 def test_unbiased_variances_count_all_uses_of_a_layer_in_a_pass_as_one_batch() -> None:
     first, second = torch.randn(3, 2, 4), torch.randn(5, 2, 4) + 1
+    slot = RuleSlot()
     with on_cpu():
-        layer = AdaptiveBatchNorm(nn.BatchNorm1d(2).eval(), "0")
+        layer = AdaptiveBatchNorm(nn.BatchNorm1d(2).eval(), "0", slot, 0)
     used, unused = TrainingStatistics(), TrainingStatistics()
-    layer.follow(used)
+    slot.rules = [used, unused]
     layer(first)
     layer(second)
     assert used.target is not None
-    factors = corrections([used, unused], used.target.variance)
+    factors = unbiased_factors([used, unused], used.target.variance)
     together = measure(torch.cat([first, second]), correction=1)
     torch.testing.assert_close(used.target.variance * factors[0], together.variance)
     assert factors[1] == 1
 
 
 def test_the_frozen_copy_predicts_what_the_method_just_did() -> None:
-    """The prediction comes after the step, with running statistics: a plain network has both."""
+    """The prediction comes after the step, with running statistics: a plain model has both."""
     adapted = adapt(convolutional(), "adacontrast")
     for batch in stream([8, 4]):
         logits = adapted(batch)
@@ -168,50 +171,56 @@ def test_the_frozen_copy_predicts_what_the_method_just_did() -> None:
 
 
 def test_five_passes_a_batch_and_no_more() -> None:
-    adapted, passes = adapt(convolutional(), "adacontrast"), []
-    adapted.network.register_forward_hook(lambda *_: passes.append(1))
-    adapted(images(4))
-    assert len(passes) == 5
+    passes = 0
+
+    def count(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+
+    model = convolutional()
+    model.register_forward_hook(count)
+    adapt(model, "adacontrast", queue_size=6)(images(4))
+    assert passes == 5
 
 
 def test_the_queue_starts_as_unit_vectors_with_labels_of_every_class() -> None:
     adapted = adapt(convolutional(), "adacontrast")
-    keys, labels = adapted.get_buffer("queue_keys"), adapted.get_buffer("queue_labels")
+    keys, labels = method_state(adapted)["queue_keys"], method_state(adapted)["queue_labels"]
     assert keys.shape == (16384, 16)
     torch.testing.assert_close(keys.norm(dim=1), torch.ones(16384))
     assert keys.mean(dim=0).abs().max() < 0.02
     assert labels.bincount(minlength=5).tolist() == pytest.approx([16384 / 5] * 5, rel=0.1)
     other = adapt(convolutional(), "adacontrast", seed=1)
-    assert not torch.equal(other.get_buffer("queue_keys"), keys)
+    assert not torch.equal(method_state(other)["queue_keys"], keys)
 
 
 def test_settings_are_the_published_ones_on_every_data_set() -> None:
+    found = AdaContrast()
     for preset in ("cifar10_c", "cifar100_c", "imagenet_c"):
-        found = adapt(convolutional(), "adacontrast", preset=preset).settings
-        assert found == adapt(convolutional(), "adacontrast").settings
+        assert AdaContrast(**preset_options("adacontrast", preset)) == found
     assert found.optimizer == SGD(lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4)
     assert (found.temperature, found.key_momentum) == (0.07, 0.999)
-    assert (found.queue_size, found.neighbours, found.refine_after) == (16384, 10, 1024)
+    assert (found.queue_size, found.neighbors, found.refine_after) == (16384, 10, 1024)
 
 
 def test_features_can_be_named_and_wrong_names_are_answered() -> None:
     with on_cpu():
-        network = nn.Sequential(
+        model = nn.Sequential(
             nn.Conv2d(3, 4, 3, stride=4), nn.Flatten(), nn.Linear(36, 7), nn.ReLU(), nn.Linear(7, 5)
         )
-    adapted = adapt(network, "adacontrast", features="2", queue_size=6)
+    adapted = adapt(model, "adacontrast", features="2", queue_size=6)
     assert adapted(images(3)).shape == (3, 5)
-    assert adapted.get_buffer("bank_features").shape == (6, 36)
-    assert adapted.get_buffer("bank_probabilities").shape == (6, 5)
-    with pytest.raises(SettingError, match=r'"0" is a Conv2d; expected .* a Linear layer'):
-        adapt(network, "adacontrast", features="0")
-    with pytest.raises(SettingError, match="unknown layer"):
-        adapt(network, "adacontrast", features="head")
+    assert method_state(adapted)["bank_features"].shape == (6, 36)
+    assert method_state(adapted)["bank_probabilities"].shape == (6, 5)
+    with pytest.raises(OptionError, match=r'"0" is a Conv2d; expected .* a Linear layer'):
+        adapt(model, "adacontrast", features="0")
+    with pytest.raises(OptionError, match="unknown layer"):
+        adapt(model, "adacontrast", features="head")
     with pytest.raises(ModelError, match="no Linear layer"):
-        adapt(nn.Sequential(nn.Conv2d(3, 5, 12), nn.Flatten()), "adacontrast")
-    wrong = adapt(network, "adacontrast", classes=4, queue_size=6)
+        adapt(nn.Sequential(nn.Conv2d(3, 5, 12), nn.Flatten()), "adacontrast", classes=5)
+    wrong = adapt(model, "adacontrast", classes=4, queue_size=6)
     before = snapshot(wrong)
-    with pytest.raises(ModelError, match=r"5 logits an image, .* expect 4"):
+    with pytest.raises(ModelError, match=r"5 logits per image, expected 4"):
         wrong(images(2))
     assert same(before, snapshot(wrong))
 
@@ -224,12 +233,10 @@ def test_other_inputs_than_images_are_refused() -> None:
     assert same(before, snapshot(adapted))
 
 
-def test_one_value_a_channel_names_the_layer_and_changes_nothing() -> None:
+def test_one_value_per_channel_names_the_layer_and_changes_nothing() -> None:
     with on_cpu():
-        network = nn.Sequential(
-            nn.Conv2d(3, 4, 12), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 5)
-        )
-    adapted = adapt(network, "adacontrast", queue_size=6)
+        model = nn.Sequential(nn.Conv2d(3, 4, 12), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 5))
+    adapted = adapt(model, "adacontrast", queue_size=6)
     adapted(images(2))
     before = snapshot(adapted)
     with pytest.raises(InputError, match=r'layer "1".*no variance'):
@@ -238,16 +245,16 @@ def test_one_value_a_channel_names_the_layer_and_changes_nothing() -> None:
 
 
 def test_a_layer_without_statistics_from_training_is_refused() -> None:
-    network = nn.Sequential(
+    model = nn.Sequential(
         nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten(), nn.Linear(432, 5)
     )
     with pytest.raises(ModelError, match="track_running_stats=False"):
-        adapt(network, "adacontrast")
+        adapt(model, "adacontrast")
 
 
-def test_a_wrapped_network_is_named_as_without_the_wrapper() -> None:
-    network = nn.DataParallel(convolutional())
-    assert adapt(network, "adacontrast", features="12")(images(2)).shape == (2, 5)
+def test_a_wrapped_model_is_named_as_without_the_wrapper() -> None:
+    model = nn.DataParallel(convolutional())
+    assert adapt(model, "adacontrast", features="12")(images(2)).shape == (2, 5)
 
 
 def test_an_episode_knows_nothing_of_the_one_before() -> None:
@@ -262,12 +269,8 @@ def test_two_steps_on_a_batch_are_two_batches_of_one_step() -> None:
     once = adapt(convolutional(), "adacontrast", **SMALL)  # type: ignore[arg-type]
     once(images(4))
     assert torch.equal(twice(images(4)), once(images(4)))
-    different = {
-        name
-        for name in snapshot(once)
-        if not torch.equal(snapshot(once)[name], snapshot(twice)[name])
-    }
-    assert different == {"step"}
+    one, other = method_state(once), method_state(twice)
+    assert {name for name in one if not torch.equal(one[name], other[name])} == {"batches"}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,25 @@ def test_two_steps_on_a_batch_are_two_batches_of_one_step() -> None:
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_are_named(setting: dict[str, object], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+def test_wrong_hyperparameters_raise(setting: dict[str, object], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
         adapt(convolutional(), "adacontrast", **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [1] * 20, [7], [2, 16, 5], [9, 8, 7, 0, 1]], ids=str)
+def test_a_ring_holds_the_last_rows_in_their_places(sizes: list[int]) -> None:
+    """Against a list that grows without end; the ring passed in stays as it is."""
+    ring, seen = torch.full((7, 2), -1.0), 0
+    everything: list[Tensor] = []
+    for size in sizes:
+        rows = torch.arange(seen, seen + size).float()[:, None].repeat(1, 2)
+        before = ring.clone()
+        after = overwrite_oldest(ring, seen, rows)
+        assert torch.equal(ring, before)
+        ring = after
+        everything += list(rows)
+        seen += size
+        expected = torch.full((7, 2), -1.0)
+        for number in range(max(0, seen - 7), seen):
+            expected[number % 7] = everything[number]
+        assert torch.equal(ring, expected)

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
-from methods.plain_training import eta, sure
-from subjects import convolutional, images, same, snapshot, stream
+from methods._training.plain_training import eta, sure
+from methods.method_state import method_state
+from subjects import convolutional, images, same, stream
 
-from realistic_tta import ModelError, SettingError, adapt
-from realistic_tta.methods.eta import follow, not_redundant, weighted
+from realistic_tta import SGD, ModelError, OptionError, adapt
+from realistic_tta.methods.eta import Eta, follow, not_redundant, weighted
+from realistic_tta.methods.registry import preset_options
 
 P = torch.tensor([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]])
 
@@ -50,35 +52,44 @@ def test_a_stream_is_predicted_as_by_a_plain_torch_program(margin: float) -> Non
         torch.testing.assert_close(adapted(batch), logits, atol=2e-4, rtol=1e-4)
 
 
-def test_no_reliable_image_no_step() -> None:
+def test_without_a_reliable_image_there_is_no_step() -> None:
     """Only the statistics for freeze, and the count of batches, are new."""
     adapted = adapt(sure(convolutional()), "eta", margin=2.0)
     adapted(images(32))
-    before = snapshot(adapted)
+    before = method_state(adapted)
     assert before["updates"] == 1
-    adapted.settings = adapt(convolutional(), "eta", entropy_threshold=0.0).settings
-    adapted(images(8, seed=4))
-    after = snapshot(adapted)
-    changed = {"step", "target_mean", "target_variance"}
-    assert int(after["step"]) == 2
+    strict = adapt(sure(convolutional()), "eta", entropy_threshold=0.0)
+    strict.load_state_dict(adapted.state_dict())
+    strict(images(8, seed=4))
+    after = method_state(strict)
+    changed = {"batches", "target_mean", "target_variance"}
+    assert int(after["batches"]) == 2
     assert same(*({k: v for k, v in s.items() if k not in changed} for s in (before, after)))
 
 
 def test_logits_of_another_number_are_refused() -> None:
     adapted = adapt(convolutional(classes=5), "eta", classes=7)
-    with pytest.raises(ModelError, match=r"returned 5 logits an image; expected 7.*classes=5"):
+    with pytest.raises(ModelError, match=r"returned 5 logits per image; expected 7.*classes=5"):
         adapted(images(4))
 
 
 def test_presets_differ_in_margin_and_optimizer() -> None:
-    network = convolutional()
-    margins = [
-        adapt(network, "eta", preset=preset).settings.margin
-        for preset in ("cifar10_c", "cifar100_c", "imagenet_c")
+    presets = [
+        Eta(**preset_options("eta", name)) for name in ("cifar10_c", "cifar100_c", "imagenet_c")
     ]
-    assert margins == [0.4, 0.1, 0.05]
-    assert adapt(network, "eta", preset="imagenet_c", margin=0.3).settings.margin == 0.3
-    assert adapt(network, "eta", preset="imagenet_c").settings.optimizer.lr == 2.5e-4
+    assert [preset.margin for preset in presets] == [0.4, 0.1, 0.05]
+    assert [preset.optimizer.lr for preset in presets] == [1e-3, 1e-3, 2.5e-4]
+
+
+def test_a_hyperparameter_beside_a_preset_takes_precedence() -> None:
+    batches = stream([32, 8, 16])
+    model = sure(convolutional())
+    preset = adapt(model, "eta", preset="imagenet_c", margin=0.99)
+    explicit = adapt(
+        model, "eta", margin=0.99, optimizer=SGD(lr=2.5e-4, momentum=0.9, nesterov=True)
+    )
+    for batch in batches:
+        assert torch.equal(preset(batch), explicit(batch))
 
 
 @pytest.mark.parametrize(
@@ -93,11 +104,11 @@ def test_presets_differ_in_margin_and_optimizer() -> None:
         ({"preset": "imagenet"}, 'unknown preset "imagenet"; did you mean "imagenet_c"'),
     ],
 )
-def test_wrong_settings_are_answered(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+def test_wrong_hyperparameters_raise(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
         adapt(convolutional(), "eta", **settings)  # type: ignore[arg-type]
 
 
 def test_methods_without_presets_say_so() -> None:
-    with pytest.raises(SettingError, match="tema has no presets"):
+    with pytest.raises(OptionError, match="tema has no presets"):
         adapt(convolutional(), "tema", preset="cifar10_c")

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from methods.plain_training import sar, sure
-from subjects import convolutional, images, on_cpu, same, snapshot, stream
+from methods._training.plain_training import sar, sure
+from methods.method_state import method_state
+from subjects import convolutional, images, on_cpu, same, stream
 from torch import nn
 
-from realistic_tta import SGD, ModelError, SettingError, adapt
+from realistic_tta import SGD, ModelError, OptionError, adapt
+from realistic_tta.methods.registry import preset_options
 from realistic_tta.methods.sar import climb, follow, is_in
 
 
@@ -45,25 +47,26 @@ def test_a_stream_is_predicted_as_by_a_plain_torch_program(recover_below: float)
 
 def test_recovery_restores_weights_optimizer_and_running_loss() -> None:
     adapted = adapt(sure(convolutional()), "sar", recover_below=100.0)
-    fresh = snapshot(adapted)
+    fresh = method_state(adapted)
     adapted(images(32))
-    after = snapshot(adapted)
+    after = method_state(adapted)
     for name in ("weights", "velocity", "running_loss"):
         assert torch.equal(after[name], fresh[name])
-    assert int(after["step"]) == 1
+    assert int(after["batches"]) == 1
 
 
-def test_no_reliable_image_no_step() -> None:
+def test_without_a_reliable_image_there_is_no_step() -> None:
     """Not even one that momentum alone would make."""
     adapted = adapt(sure(convolutional()), "sar", recover_below=0.0)
     adapted(images(32))
-    before = snapshot(adapted)
+    before = method_state(adapted)
     assert before["velocity"].abs().max() > 0
-    adapted.settings = adapt(convolutional(), "sar", entropy_threshold=0.0).settings
-    adapted(images(8, seed=4))
-    after = snapshot(adapted)
-    changed = {"step", "target_mean", "target_variance"}
-    assert int(after["step"]) == 2
+    strict = adapt(sure(convolutional()), "sar", recover_below=0.0, entropy_threshold=0.0)
+    strict.load_state_dict(adapted.state_dict())
+    strict(images(8, seed=4))
+    after = method_state(strict)
+    changed = {"batches", "target_mean", "target_variance"}
+    assert int(after["batches"]) == 2
     assert same(*({k: v for k, v in s.items() if k not in changed} for s in (before, after)))
 
 
@@ -99,10 +102,10 @@ def late() -> nn.Module:
             nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
             nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)),
         ]
-    network = nn.Sequential()
+    model = nn.Sequential()
     for name, stage in zip(("layer1", "layer4", "head"), stages, strict=True):
-        network.add_module(name, stage)
-    return network
+        model.add_module(name, stage)
+    return model
 
 
 def test_the_last_stage_is_not_trained_but_uses_the_batchs_statistics() -> None:
@@ -113,16 +116,16 @@ def test_the_last_stage_is_not_trained_but_uses_the_batchs_statistics() -> None:
 
 
 def test_nothing_left_to_train_is_an_error_with_a_way_out() -> None:
-    network = nn.Sequential()
-    network.add_module("layer4", late().get_submodule("layer1"))
-    with pytest.raises(ModelError, match=r"all 1 normalisation layers.*exclude=\(\)"):
-        adapt(network, "sar")
-    assert adapt(network, "sar", exclude=()).report().trained
+    model = nn.Sequential()
+    model.add_module("layer4", late().get_submodule("layer1"))
+    with pytest.raises(ModelError, match=r"all 1 normalization layers.*exclude=\(\)"):
+        adapt(model, "sar")
+    assert adapt(model, "sar", exclude=()).report().trained
 
 
-def test_wrong_settings_are_answered() -> None:
-    with pytest.raises(SettingError, match="exclude is 'layer4'; expected a tuple"):
+def test_wrong_hyperparameters_raise() -> None:
+    with pytest.raises(OptionError, match="exclude is 'layer4'; expected a tuple"):
         adapt(late(), "sar", exclude="layer4")
-    with pytest.raises(SettingError, match="radius is -1"):
+    with pytest.raises(OptionError, match="radius is -1"):
         adapt(late(), "sar", radius=-1)
-    assert adapt(late(), "sar", preset="imagenet_c").settings.optimizer == SGD(2.5e-4, 0.9)
+    assert preset_options("sar", "imagenet_c") == {"optimizer": SGD(2.5e-4, 0.9)}

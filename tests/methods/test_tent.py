@@ -3,13 +3,13 @@ from __future__ import annotations
 import copy
 
 import torch
-from methods.plain_training import tent
+from methods._training.plain_training import tent
+from methods.method_state import method_state
 from subjects import convolutional, images, on_cpu, same, snapshot, stream
 from torch import Tensor, nn
 
 from realistic_tta import SGD, Adam, adapt
-from realistic_tta.methods.entropy import entropy
-from realistic_tta.methods.gradient_method import GradientMethod
+from realistic_tta.functional.entropy import entropy
 
 SIZES = [16, 5, 1, 32, 3]
 
@@ -57,28 +57,28 @@ def test_episodic_forgets_before_each_batch() -> None:
     adapted = adapt(convolutional(), "tent", episodic=True, steps=2)
     for batch in stream([4, 8, 1]):
         assert torch.equal(adapted(batch), adapt(convolutional(), "tent", steps=2)(batch))
-    assert int(adapted.step) == 3
+    assert adapted.report().batches == 3
 
 
 def test_entropy_falls_on_a_batch_that_is_shown_again_and_again() -> None:
     adapted = adapt(convolutional(), "tent", optimizer=Adam(lr=0.05))
     batch = images(32)
-    course = [entropy(adapted(batch)).mean().item() for _ in range(30)]
-    assert course[-1] < 0.8 * course[0]
+    curve = [entropy(adapted(batch)).mean().item() for _ in range(30)]
+    assert curve[-1] < 0.8 * curve[0]
 
 
 def test_the_entropy_gradient_is_the_hand_derived_one() -> None:
     """A linear layer, a BatchNorm, a linear layer; one step of SGD with lr 1 is the gradient.
 
-    dH/dz = -p (log p + H); z = W (weight * x + bias) + b with x the normalised input.
+    dH/dz = -p (log p + H); z = W (weight * x + bias) + b with x the normalized input.
     """
     with on_cpu():
-        network = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 5)).double()
+        model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 5)).double()
     batch = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    adapted = adapt(network, "tent", optimizer=SGD(lr=1.0))
+    adapted = adapt(model, "tent", optimizer=SGD(lr=1.0))
     logits = adapted(batch)
 
-    first, normalize, last = (copy.deepcopy(layer) for layer in network.children())
+    first, normalize, last = (copy.deepcopy(layer) for layer in model.children())
     assert isinstance(normalize, nn.BatchNorm1d)
     assert isinstance(last, nn.Linear)
     inputs = first(batch).detach()
@@ -99,11 +99,11 @@ def test_the_entropy_gradient_is_the_hand_derived_one() -> None:
     )
 
 
-def test_only_the_trained_weights_differ_in_the_frozen_network() -> None:
-    network = convolutional()
-    adapted = adapt(network, "tent")
+def test_only_the_trained_weights_differ_in_the_frozen_model() -> None:
+    model = convolutional()
+    adapted = adapt(model, "tent")
     adapted(images(8))
-    before, after = snapshot(network), snapshot(adapted.freeze())
+    before, after = snapshot(model), snapshot(adapted.freeze())
     differs = {name for name in before if not torch.equal(before[name], after[name])}
     parts = ("weight", "bias", "running_mean", "running_var")
     assert differs == {f"{layer}.{part}" for layer in (1, 4, 7) for part in parts}
@@ -111,9 +111,18 @@ def test_only_the_trained_weights_differ_in_the_frozen_network() -> None:
 
 def test_nothing_is_left_behind_in_gradients() -> None:
     adapted = adapt(convolutional(), "tent")
-    before = snapshot(adapted.network)
-    adapted(images(4).requires_grad_())
-    assert isinstance(adapted, GradientMethod)
-    assert same(before, snapshot(adapted.network))
+    before = source_tensors(adapted)
+    outputs = adapted(images(4).requires_grad_())
+    assert not outputs.requires_grad
+    assert same(before, source_tensors(adapted))
     assert all(own.grad is None for own in adapted.parameters())
     assert not any(own.requires_grad for own in adapted.buffers())
+
+
+def source_tensors(adapted: nn.Module) -> dict[str, Tensor]:
+    """The tensors of the model inside, which keep their source values."""
+    remembered = {f"_model.{name}" for name in method_state(adapted)}
+    found = snapshot(adapted)
+    return {
+        name: found[name] for name in found if name.startswith("_model.") and name not in remembered
+    }

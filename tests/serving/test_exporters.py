@@ -1,4 +1,4 @@
-"""Health for Prometheus and TensorBoard, read back by other means."""
+"""Health for Prometheus and TensorBoard, read back by an independent reader."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from subjects import convolutional, images, stream
 
-from realistic_tta import Health, LayerReport, SettingError, adapt
+from realistic_tta import Health, LayerReport, OptionError, adapt
 from realistic_tta.serving import tensorboard
 from realistic_tta.serving.prometheus import prometheus_text
 from realistic_tta.serving.tensorboard import TensorBoard, scalars
 
-# The grammar of the text format 0.0.4, written down from its description.
+# The grammar of the text format 0.0.4, from its description.
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"'
 SAMPLE = re.compile(rf"({NAME})\{{({LABEL}(?:,{LABEL})*)\}} (\S+)")
-KINDS = {"counter", "gauge", "histogram", "summary", "untyped"}
+TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
 
 Page = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
@@ -28,26 +28,26 @@ def parse(text: str) -> Page:
     """A strict reader: every line must be what the format allows, each metric in one piece."""
     assert text.endswith("\n")
     found: Page = {}
-    current, kind = "", ""
+    current, metric_type = "", ""
     for line in text[:-1].split("\n"):
         if line.startswith("# HELP "):
             current = line.split(" ")[2]
             assert re.fullmatch(NAME, current)
             assert current not in found
-            found[current], kind = {}, ""
+            found[current], metric_type = {}, ""
         elif line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
+            _, _, name, metric_type = line.split(" ")
             assert name == current
-            assert kind in KINDS
+            assert metric_type in TYPES
             assert not found[name]
         else:
             match = SAMPLE.fullmatch(line)
             assert match, line
             assert match[1] == current
-            assert kind
+            assert metric_type
             labels = tuple((name, unescape(value)) for name, value in re.findall(LABEL, match[2]))
             assert labels not in found[current]
-            assert kind != "counter" or current.endswith("_total")
+            assert metric_type != "counter" or current.endswith("_total")
             found[current][labels] = float(match[match.re.groups])
     return found
 
@@ -64,13 +64,13 @@ def health_of(method: str = "rectified_tema") -> Health:
 
 
 @pytest.mark.parametrize("method", ["source", "tema", "rectified_tema", "tent"])
-def test_prometheus_reads_what_health_says(method: str) -> None:
+def test_prometheus_reads_every_figure_of_health(method: str) -> None:
     health = health_of(method)
     page = parse(prometheus_text(health))
     own = ("method", method)
     assert page["rtta_batches_total"] == {(own,): 2}
     assert page["rtta_images_total"] == {(own,): 8}
-    assert page["rtta_excluded_total"] == {(own,): 0}
+    assert page["rtta_skipped_total"] == {(own,): 0}
     assert page["rtta_resets_total"] == {(own,): 0}
     assert page["rtta_entropy_nats"] == {(own,): health.entropy}
     assert list(page["rtta_recent_predictions"].values()) == list(health.histogram)
@@ -79,11 +79,11 @@ def test_prometheus_reads_what_health_says(method: str) -> None:
     assert page.get("rtta_source_weight", {}) == {k: v.source_weight for k, v in by_layer.items()}
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_figures_that_are_unknown_are_left_out() -> None:
     """No entropy, no layer that a batch has reached."""
-    health = Health("tema", 0, 0, 0, 0, 0, None, (), (LayerReport("bn", "BatchNorm2d", 3),))
+    health = Health("tema", 0, 0, 0, 0, None, (), (LayerReport("bn", "BatchNorm2d", 3),))
     page = parse(prometheus_text(health))
-    counted = ("batches", "images", "excluded", "resets", "falls", "by_source")
+    counted = ("batches", "images", "skipped", "resets", "rollbacks", "source_answers")
     assert set(page) == {f"rtta_{name}_total" for name in counted}
 
 
@@ -94,7 +94,7 @@ def test_labels_of_the_users_own_are_escaped() -> None:
     assert dict(labels) == {"method": "rectified_tema", "camera": nasty}
 
 
-def test_the_strict_reader_refuses_what_is_not_the_format() -> None:
+def test_the_strict_reader_refuses_other_text() -> None:
     good = prometheus_text(health_of())
     for bad in (good[:-1], good.replace("{", "("), good + good, good.replace("counter", "count")):
         with pytest.raises(AssertionError):
@@ -112,7 +112,7 @@ def test_scalars_are_all_figures_of_health() -> None:
         assert found[f"source_weight/{layer.name}"] == layer.source_weight
 
 
-def test_a_watcher_writes_every_health_at_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_writes_every_health_at_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a stand-in for torch's writer, wherever TensorBoard is not installed."""
     written: list[tuple[str, float, int]] = []
 
@@ -126,7 +126,7 @@ def test_a_watcher_writes_every_health_at_its_batch(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tensorboard, "_writer", lambda _: Writer())
     adapted = adapt(convolutional(), "tema")
     with TensorBoard("anywhere") as board:
-        adapted.watch(board)
+        adapted.register_health_hook(board)
         adapted(images(2))
         adapted(images(3))
     assert [(v, step) for tag, v, step in written if tag == "images"] == [(2, 1), (5, 2)]
@@ -139,7 +139,7 @@ def test_the_event_file_can_be_read_back(tmp_path: Path) -> None:
     events: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     adapted = adapt(convolutional(), "tema")
     with TensorBoard(tmp_path) as board:
-        adapted.watch(board)
+        adapted.register_health_hook(board)
         for batch in stream([2, 3]):
             adapted(batch)
     read = events.EventAccumulator(str(tmp_path)).Reload()
@@ -149,6 +149,6 @@ def test_the_event_file_can_be_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="it is installed")
-def test_without_tensorboard_a_clear_word(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="pip install tensorboard"):
+def test_without_tensorboard_the_package_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="pip install tensorboard"):
         TensorBoard(tmp_path)

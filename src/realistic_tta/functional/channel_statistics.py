@@ -1,8 +1,8 @@
-"""Mean and variance of each channel: measured, averaged over time, combined with the source's.
+"""Mean and variance per channel: measured, averaged over time, combined with the source's.
 
-The rules in normalization/statistics_rules.py are built from these functions. All are pure, and
-device and dtype follow their arguments. Two formulas, two names: `interpolate` is linear (alpha-BN,
-AdaptBN); `mix` adds the spread between the two means (the paper's Eq. 7).
+The rules in layers/rules.py are built from these functions. Device and dtype follow the arguments.
+Two formulas, two names: `interpolate` is linear (alpha-BN, AdaptBN); `mix` adds the spread between
+the two means (the paper's Eq. 7).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class ChannelStatistics(NamedTuple):
 
 
 def measure(inputs: Tensor, correction: int = 0, near: Tensor | None = None) -> ChannelStatistics:
-    """Mean and variance of each channel over images and positions, in float32 or better.
+    """Mean and variance per channel over images and positions, in float32 or better.
 
         mean = average of inputs
         variance = sum of (inputs - mean) ** 2 / (count - correction)
 
     inputs: (image, channel) or (image, channel, *positions).
-    correction: 0 for the biased variance that torch normalises with in training, 1 for the
-    unbiased one that it keeps in running_var.
-    near: a mean that the inputs' will be close to, (channel,); a compiled graph is faster with it.
+    correction: 0 for the biased variance that torch normalizes with in training, 1 for the
+        unbiased one that it keeps in running_var.
+    near: a guess of the mean, (channel,); it makes a compiled graph faster.
 
     >>> mean, variance = measure(torch.tensor([[1.0, 5.0], [3.0, 5.0]], device="cpu"))
     >>> mean.tolist(), variance.tolist()
@@ -38,100 +38,91 @@ def measure(inputs: Tensor, correction: int = 0, near: Tensor | None = None) -> 
     """
     if inputs.dtype.itemsize < torch.float32.itemsize:
         inputs = inputs.float()
-    if is_small(inputs):
-        return _by_torchs_kernel(inputs, correction)
-    if torch.compiler.is_compiling():
-        if near is not None:
-            return _in_one_shifted_sweep(inputs, correction, near)
-        return _in_two_sweeps(inputs, correction)
-    if inputs.device.type != "cpu" or inputs.requires_grad:
-        variance, mean = torch.var_mean(inputs, dim=_all_but_channel(inputs), correction=correction)
-        return ChannelStatistics(mean, variance)
-    # torch's var_mean is not vectorised on a CPU. Each of these is several times faster, and as
-    # exact; docs/performance.md says when each is taken.
-    if inputs.ndim == 2 or not inputs.is_contiguous():
-        return _in_two_sweeps(inputs, correction)
-    return _in_one_sweep(inputs, correction) or _in_two_sweeps(inputs, correction)
+    count = values_per_channel(inputs)
+    if is_tiny(inputs):
+        mean, variance = torch.batch_norm_update_stats(inputs, None, None, 0.0)
+    elif torch.compiler.is_compiling() and near is not None:
+        mean, variance = _around(near, inputs, (0, *range(2, inputs.ndim)))
+    elif inputs.device.type != "cpu" or inputs.requires_grad or torch.compiler.is_compiling():
+        axes = (0, *range(2, inputs.ndim))
+        variance, mean = torch.var_mean(inputs, dim=axes, correction=0)
+    else:  # torch.var_mean is not vectorized on CPUs
+        mean, variance = pool_images(measure_images(inputs))
+    if correction:
+        variance = variance * (count / (count - correction))
+    return ChannelStatistics(mean, variance)
 
 
-def is_small(inputs: Tensor) -> bool:
-    """Whether torch's own kernel for BatchNorm's training is the fastest way to measure.
+def measure_images(inputs: Tensor, near: Tensor | None = None) -> ChannelStatistics:
+    """Mean and biased variance per image and channel, over its positions: (image, channel) each.
 
-    It is not vectorised, but one call, where a call costs more than the work.
+    inputs and near: as in `measure`. An image without positions has variance 0.
     """
+    if inputs.dtype.itemsize < torch.float32.itemsize:
+        inputs = inputs.float()
+    if inputs.ndim == 2:
+        return ChannelStatistics(inputs, torch.zeros_like(inputs))
+    positions = tuple(range(2, inputs.ndim))
+    if torch.compiler.is_compiling() and near is not None:
+        return _around(near, inputs, positions)
+    if inputs.device.type != "cpu" or inputs.requires_grad or torch.compiler.is_compiling():
+        variance, mean = torch.var_mean(inputs, dim=positions, correction=0)
+        return ChannelStatistics(mean, variance)
+    count = float(inputs.shape[2:].numel())  # torch would convert an int each time
+    mean = inputs.sum(dim=positions).div_(count)
+    if inputs.is_contiguous():
+        squares = torch.linalg.vector_norm(inputs, dim=positions).square_().div_(count)
+        variance = torch.addcmul(squares, mean, mean, value=-1)
+        if not (variance < squares * _CANCELLATION).any():
+            return ChannelStatistics(mean, variance)
+    # Channels last, or a mean so large that the difference would lose digits.
+    return ChannelStatistics(mean, _squared_deviations(inputs, mean, positions).div_(count))
+
+
+def pool_images(images: ChannelStatistics) -> ChannelStatistics:
+    """Mean and biased variance over all values, from those of each image (`measure_images`)."""
+    if len(images.mean) == 1:
+        return ChannelStatistics(images.mean[0], images.variance[0])
+    mean = images.mean.mean(dim=0)
+    between = (images.mean - mean).square_().mean(dim=0)
+    return ChannelStatistics(mean, images.variance.mean(dim=0).add_(between))
+
+
+def is_tiny(inputs: Tensor) -> bool:
+    """Whether the single call of torch.batch_norm_update_stats is the fastest way to measure."""
     return (
-        inputs.numel() <= 2**16
+        inputs.numel() <= 2**14
         and inputs.device.type == "cpu"
-        and inputs.dtype in _WIDE
+        and inputs.dtype in (torch.float32, torch.float64)
         and not inputs.requires_grad
         and inputs.is_contiguous()
         and not torch.compiler.is_compiling()
     )
 
 
-_WIDE = (torch.float32, torch.float64)
+def _around(near: Tensor, inputs: Tensor, axes: tuple[int, ...]) -> ChannelStatistics:
+    """Mean and variance in one sweep, from distances to `near`, so that little cancels."""
+    distance = inputs - near.view(-1, *(1 for _ in range(2, inputs.ndim)))
+    mean = distance.mean(dim=axes)
+    return ChannelStatistics(near + mean, distance.square().mean(dim=axes) - mean.square())
 
 
-def _by_torchs_kernel(inputs: Tensor, correction: int) -> ChannelStatistics:
-    """What BatchNorm's training measures with: one call, sums in float64, but not vectorised."""
-    mean, variance = torch.batch_norm_update_stats(inputs, None, None, 0.0)
-    if correction:
-        count = values_per_channel(inputs)
-        variance.mul_(count / (count - correction))
-    return ChannelStatistics(mean, variance)
+_CANCELLATION = 0.02  # a mean of 7 deviations; the difference keeps five of float32's seven digits
 
 
-def _in_one_sweep(inputs: Tensor, correction: int) -> ChannelStatistics | None:
-    """From sum and sum of squares; None where a mean far above the deviation costs digits."""
-    inner = tuple(range(2, inputs.ndim))
-    count = float(values_per_channel(inputs))
-    total = inputs.sum(dim=(0, *inner))  # (channel,)
-    mean = total / count
-    lengths = torch.linalg.vector_norm(inputs, dim=inner)  # (image, channel)
-    squares = lengths.square_().sum(dim=0)
-    deviations = torch.addcmul(squares, mean, total, value=-1)
-    if (deviations < squares * _DIGITS).any():
-        return None
-    return ChannelStatistics(mean, deviations.div_(count - correction))
+def _squared_deviations(inputs: Tensor, mean: Tensor, positions: tuple[int, ...]) -> Tensor:
+    """Sums over the positions of (inputs - mean) ** 2, in chunks that stay in the cache."""
+    centers = mean.view(*mean.shape, *(1 for _ in positions))
+    images = max(1, _CHUNK * inputs.shape[0] // inputs.numel())
+    parts = zip(inputs.split(images), centers.split(images), strict=True)
+    return torch.cat([(part - each).square_().sum(dim=positions) for part, each in parts])
 
 
-_DIGITS = 0.02  # a mean of 7 deviations: subtracting leaves 1/50, five digits of float32's seven
-
-
-def _in_one_shifted_sweep(inputs: Tensor, correction: int, near: Tensor) -> ChannelStatistics:
-    """From sum and sum of squares of the distance to `near`: what is subtracted is small."""
-    axes = _all_but_channel(inputs)
-    count = float(values_per_channel(inputs))
-    distance = inputs - near.view(-1, *(1 for _ in axes[1:]))
-    total = distance.sum(dim=axes)  # (channel,)
-    squares = distance.square().sum(dim=axes)
-    mean = total / count
-    return ChannelStatistics(near + mean, (squares - mean * total) / (count - correction))
-
-
-def _in_two_sweeps(inputs: Tensor, correction: int) -> ChannelStatistics:
-    """The mean first, so that one far larger than the deviation costs no digits; any layout."""
-    axes = _all_but_channel(inputs)
-    count = float(values_per_channel(inputs))  # torch would convert a whole number each time
-    mean = inputs.sum(dim=axes, keepdim=True) / count
-    if inputs.numel() <= _PART or torch.compiler.is_compiling():
-        squares = (inputs - mean).square().sum(dim=axes)  # (channel,)
-    else:  # in parts that stay in the cache
-        images = max(1, _PART * inputs.shape[0] // inputs.numel())
-        parts = [(part - mean).square_().sum(dim=axes) for part in inputs.split(images)]
-        squares = torch.stack(parts).sum(dim=0)
-    return ChannelStatistics(mean.view(-1), squares / (count - correction))
-
-
-_PART = 2**19  # values; larger and smaller parts measured slower
-
-
-def _all_but_channel(inputs: Tensor) -> tuple[int, ...]:
-    return (0, *range(2, inputs.ndim))
+_CHUNK = 2**19  # values
 
 
 def values_per_channel(inputs: Tensor) -> int:
-    """How many values each channel has: images times positions."""
+    """The number of values per channel: images times positions."""
     return inputs.numel() // inputs.shape[1]
 
 
@@ -151,11 +142,11 @@ def moving_average(
 
 
 def advance_(average: ChannelStatistics, inputs: Tensor, momentum: float) -> None:
-    """`moving_average` with what `measure` finds in the inputs, unbiased, in place.
+    """`moving_average` with the unbiased statistics of the inputs, in place.
 
-    torch's BatchNorm does the same in training: small inputs are left to its kernel, in one call.
+    torch's BatchNorm does the same in training, so tiny inputs take one call of its kernel.
     """
-    if is_small(inputs) and inputs.dtype is average.mean.dtype:
+    if is_tiny(inputs) and inputs.dtype is average.mean.dtype:
         torch.batch_norm_update_stats(inputs, *average, momentum)
         return
     mean, variance = measure(inputs, correction=1, near=average.mean)
@@ -166,7 +157,7 @@ def advance_(average: ChannelStatistics, inputs: Tensor, momentum: float) -> Non
 def interpolate(
     source: ChannelStatistics, target: ChannelStatistics, source_weight: float | Tensor
 ) -> ChannelStatistics:
-    """Linear combination, of mean and of variance: what alpha-BN and AdaptBN use.
+    """Linear combination of mean and variance, as alpha-BN and AdaptBN use it.
 
     source_weight * source + (1 - source_weight) * target
     """
@@ -179,7 +170,7 @@ def interpolate(
 def mix(
     source: ChannelStatistics, target: ChannelStatistics, source_weight: float | Tensor
 ) -> ChannelStatistics:
-    """Mean and variance of the two distributions poured together (Eq. 6 and 7).
+    """Mean and variance of a mixture of the two distributions (Eq. 6 and 7).
 
         mean     = w * source.mean + (1 - w) * target.mean
         variance = w * source.variance + (1 - w) * target.variance
@@ -192,32 +183,35 @@ def mix(
     """
     mean = torch.lerp(target.mean, source.mean, source_weight)
     variance = torch.lerp(target.variance, source.variance, source_weight)
-    # w (1 - w) gap^2, from the distances that the mean has moved: one operation fewer a layer.
+    # w (1 - w) (difference of the means) ** 2, from the distances that the mean has moved.
     spread = (mean - target.mean, source.mean - mean)
     return ChannelStatistics(mean, variance.addcmul_(*spread))
 
 
-def pool(
-    first: ChannelStatistics, first_count: int, second: ChannelStatistics, second_count: int
-) -> ChannelStatistics:
-    """Biased statistics of two sets of values taken together, from those of each (Eq. 6 and 7)."""
-    return mix(first, second, first_count / (first_count + second_count))
+def merge(counts: Tensor, means: Tensor, squares: Tensor, correction: int) -> ChannelStatistics:
+    """Mean and variance of all parts together, from those of each (Chan 1979).
 
+        mean     = sum of counts * means / total
+        variance = sum of (squares + counts * (means - mean) ** 2) / (total - correction)
 
-def pool_all(parts: Sequence[tuple[ChannelStatistics, int]]) -> ChannelStatistics:
-    """`pool` of any number of sets at once; each with its count of values.
+    counts: (part, 1). means, squares: (part, channel); squares are summed squared deviations.
 
-    mean = sum of share * part.mean;  variance = sum of share * (part.variance + distance ** 2)
-    share: a part's count over all of them. distance: of its mean from the common one.
+    >>> one, two = torch.tensor([[[1.0], [1.0]], [[1.0], [3.0]]], device="cpu")
+    >>> [statistic.item() for statistic in merge(one, two, 0 * one, correction=1)]
+    [2.0, 2.0]
     """
-    means = torch.stack([statistics.mean for statistics, _ in parts])  # (part, channel)
+    total = counts.sum()
+    mean = (counts * means).sum(dim=0) / total  # (channel,)
+    deviations = squares + counts * (means - mean).square()
+    return ChannelStatistics(mean, deviations.sum(dim=0) / (total - correction))
+
+
+def pool(parts: Sequence[tuple[ChannelStatistics, int]], correction: int = 0) -> ChannelStatistics:
+    """`merge` of statistics with a variance of the given correction, each with its count."""
+    (first, _), *others = parts
+    if not others:
+        return first
+    counts = first.mean.new_tensor([[count] for _, count in parts])  # (part, 1)
+    means = torch.stack([statistics.mean for statistics, _ in parts])
     variances = torch.stack([statistics.variance for statistics, _ in parts])
-    total = sum(count for _, count in parts)
-    shares = means.new_tensor([count / total for _, count in parts])
-    mean = shares @ means  # (channel,)
-    return ChannelStatistics(mean, shares @ (variances + (means - mean).square()))
-
-
-def rescale(statistics: ChannelStatistics, divisor: int, by: int) -> ChannelStatistics:
-    """The same mean; the variance's divisor exchanged, as count for count - 1."""
-    return ChannelStatistics(statistics.mean, statistics.variance * (divisor / by))
+    return merge(counts, means, variances * (counts - correction), correction)

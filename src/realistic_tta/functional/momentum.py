@@ -1,7 +1,7 @@
 """Chooses the TEMA momentum from class diversity (paper, Proposition 2 and Eq. 5).
 
-Used by methods/batch_norm.py and methods/rectified_tema.py, once for each batch, with the size
-of that batch.
+Used by methods/tema.py and methods/rectified_tema.py, once for each batch, with the size of that
+batch.
 
 momentum: weight of the current batch, as in torch; 1.0 forgets the past.
 """
@@ -9,7 +9,10 @@ momentum: weight of the current batch, as in torch; 1.0 forgets the past.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import torch
 
 from .class_diversity import class_diversity
 
@@ -78,3 +81,20 @@ def choose_momentum(
         for momentum in candidates
     ]
     return min(objectives, key=lambda candidate: candidate.objective).momentum
+
+
+def momentum_for(
+    momentum: float | Literal["auto"],
+    classes: int | None,
+    source_batch_size: int,
+    batch_size: int,
+) -> float:
+    """The given momentum, or for "auto" the one that `choose_momentum` chooses."""
+    if momentum != "auto":
+        return momentum
+    assert classes is not None  # a method with "auto" counts the classes when it is made
+    choose = choose_momentum if torch.compiler.is_compiling() else _choose_once
+    return choose(classes, source_batch_size, batch_size)
+
+
+_choose_once = lru_cache(maxsize=4096)(choose_momentum)  # a compiled graph cannot use a cache

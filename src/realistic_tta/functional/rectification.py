@@ -1,7 +1,7 @@
 """From source and target statistics to each layer's source weight (paper, Algorithm 1, stages 1-2).
 
 Used by methods/rectified_tema.py. The functions take the channels of all layers in one flat tensor,
-so that a network costs a handful of operations, however many layers it has.
+so that a model costs a handful of operations, however many layers it has.
 """
 
 from __future__ import annotations
@@ -41,27 +41,47 @@ def divergence(source: ChannelStatistics, target: ChannelStatistics, channels: T
     return torch.segment_reduce(each, "sum", lengths=channels, unsafe=True)  # (layer,)
 
 
-def source_weights(divergences: Tensor, maximum: float = MAX_SOURCE_WEIGHT) -> Tensor:
-    """Relative divergence of each layer, as the weight of its source statistics (stage 2).
+def source_weights(
+    divergences: Tensor, used: list[int] | None = None, maximum: float = MAX_SOURCE_WEIGHT
+) -> Tensor:
+    """Relative divergence per layer, as the weight of its source statistics (stage 2).
 
         source_weight = maximum * (clip(z, -1, 1) + 1) / 2
 
     with z the z-score over the layers (population standard deviation): a layer that has moved
-    further than the others leans more on its source. Where the divergences do not differ, as with
-    a single layer, z is 0.
+    further than the others gets more of its source. Where the divergences do not differ, as with a
+    single layer, z is 0.
+
+    used: the indices of the layers to compare; None for all. The others get weight 1.
 
     >>> source_weights(torch.tensor([1.0, 2.0, 3.0], device="cpu")).tolist()
     [0.0, 0.25, 0.5]
     """
-    above = divergences - divergences.min()  # exact where they are close, and 0 where equal
+    compared = divergences if used is None else divergences[used]
+    above = compared - compared.min()  # exact where they are close, and 0 where equal
     variance, mean = torch.var_mean(above, correction=0)
     relative = torch.nan_to_num((above - mean) / variance.sqrt(), nan=0.0)
-    return torch.clamp(relative, -1, 1).add_(1).mul_(maximum / 2)
+    weights = torch.clamp(relative, -1, 1).add_(1).mul_(maximum / 2)
+    if used is None:
+        return weights
+    placed = torch.ones_like(divergences)
+    placed[used] = weights
+    return placed
 
 
-def update_prior(prior: Tensor, weights: Tensor, momentum: float = PRIOR_MOMENTUM) -> Tensor:
-    """The global prior after a batch (stage 4).
+def update_prior(
+    prior: Tensor,
+    weights: Tensor,
+    used: list[int] | None = None,
+    momentum: float = PRIOR_MOMENTUM,
+) -> Tensor:
+    """The global prior after a batch (stage 4); unchanged in layers that are not used.
 
     prior = momentum * weights + (1 - momentum) * prior
     """
-    return torch.lerp(prior, weights, momentum)
+    updated = torch.lerp(prior, weights, momentum)
+    if used is None:
+        return updated
+    placed = prior.clone()
+    placed[used] = updated[used]
+    return placed

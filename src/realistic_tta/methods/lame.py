@@ -1,11 +1,12 @@
-"""lame: the network untouched, the batch's probabilities corrected (Boudiaf 2022).
+"""lame: the model untouched, the batch's probabilities corrected (Boudiaf 2022).
 
-Images with similar features are given similar labels. The output are log-probabilities: their
+Images with similar features are given similar labels. The outputs are log-probabilities: their
 argmax is the corrected label, their softmax the corrected probability.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,23 +15,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batch import Batch
-from .checks import check_count, check_number
-from .features import catching, feature_layer
-from .outputs import find_logits, map_tensors, widen
-from .untouched import UntouchedNetwork
+from realistic_tta.core.adapted_model import AdaptedModel, Prediction, State
+from realistic_tta.core.batch import Batch
+from realistic_tta.core.outputs import find_logits, replace_logits, widen
+from realistic_tta.core.report import Report, untouched_report
+from realistic_tta.core.settings import Count, NonNegative, Settings
+
+from ._training.features import capturing, feature_layer
 
 
 @dataclass(frozen=True)
-class LameSettings:
-    """neighbours: the kernel is as wide as the mean distance to this neighbour, oneself the first.
-    rounds: at most so many. tolerance: stop when the energy changes by less, relative to itself.
-    features: name of the layer whose input to compare; by default the network's last Linear.
+class Lame(Settings):
+    """The hyperparameters of lame.
+
+    neighbors: the kernel is as wide as the mean distance to this neighbor, the image itself being
+        the first.
+    max_iterations: the largest number of iterations.
+    tolerance: stop when the energy changes by less than this, relative to itself.
+    features: the name of the layer whose input to compare; by default the last Linear layer.
     """
 
-    neighbours: int = 5  # Boudiaf 2022, the rbf kernel
-    rounds: int = 100  # Boudiaf 2022, their program
-    tolerance: float = 1e-8  # Boudiaf 2022, their program
+    neighbors: Count = 5  # Boudiaf 2022, the rbf kernel
+    max_iterations: Count = 100  # Boudiaf 2022, their program
+    tolerance: NonNegative = 1e-8  # Boudiaf 2022, their program
     features: str | None = None
 
     # the same values on all three: Boudiaf 2022 choose them once
@@ -40,70 +47,77 @@ class LameSettings:
         "imagenet_c": {},
     }
 
-    def __post_init__(self) -> None:
-        check_count("neighbours", self.neighbours)
-        check_count("rounds", self.rounds)
-        check_number("tolerance", self.tolerance, low=0)
 
+class LameModel(AdaptedModel):
+    """Corrects each batch by itself; nothing is carried on, and `freeze` returns the source.
 
-class Lame(UntouchedNetwork):
-    """Corrects each batch by itself; nothing is carried on, and `freeze` gives the source.
-
-    One image has no neighbours and identical ones no distances: they keep the network's own
+    A single image has no neighbors and identical images no distances: they keep the model's own
     prediction.
     """
 
     name = "lame"
-    reason = "lame corrects the output and leaves the network as it was trained"
-    settings_type = LameSettings
-    settings: LameSettings
+    settings_type = Lame
+    _settings: Lame
 
-    def __init__(self, network: nn.Module, settings: LameSettings) -> None:
-        super().__init__(network, settings)
-        feature_layer(self.network, settings.features)  # raises, before any batch has come
+    def __init__(self, model: nn.Module, settings: Lame) -> None:
+        super().__init__(model, settings)
+        self.__dict__["_classifier"] = feature_layer(model, settings.features)  # the model owns it
+        self._register_state()
 
-    def predict(self, batch: Batch) -> Any:
-        """The network's probabilities, made alike where its features are."""
-        with catching(feature_layer(self.network, self.settings.features)) as caught:
-            outputs = self.run(batch)
-        logits = find_logits(outputs)
-        kernel = affinity(widen(caught.features()), self.settings.neighbours)
-        own = widen(logits).log_softmax(dim=1)
-        corrected = own if kernel is None else self._correct(own.exp(), kernel)
-        self.remember()
-        return map_tensors(
-            lambda tensor: corrected.to(tensor.dtype) if tensor is logits else tensor, outputs
-        )
+    def _initial_state(self) -> State:
+        return {"batches": self._zero_batches()}
+
+    def _predict(self, batch: Batch) -> Prediction:
+        """The model's probabilities, made similar where its features are."""
+        with capturing(self._classifier) as captured:
+            outputs = self._run(batch)
+        log_probabilities = widen(find_logits(outputs)).log_softmax(dim=1)
+        kernel = affinity(captured.features(), self._settings.neighbors)
+        if kernel is not None:
+            log_probabilities = self._correct(log_probabilities.exp(), kernel)
+        return self._after(replace_logits(outputs, log_probabilities))
 
     def _correct(self, probabilities: Tensor, kernel: Tensor) -> Tensor:
         unary = -torch.log(probabilities + 1e-10)
-        return laplacian_optimization(unary, kernel, self.settings.rounds, self.settings.tolerance)
+        iterations, tolerance = self._settings.max_iterations, self._settings.tolerance
+        return laplacian_optimization(unary, kernel, iterations, tolerance)
+
+    def freeze(self) -> nn.Module:
+        """A copy of the model."""
+        return copy.deepcopy(self._model)
+
+    def report(self) -> Report:
+        """Every normalization layer, all of them skipped."""
+        reason = "lame corrects the output and leaves the model as trained"
+        return untouched_report(self.name, int(self._batches), self._model, reason)
 
 
-def affinity(features: Tensor, neighbours: int) -> Tensor | None:
-    """How alike images are: (image, feature) to (image, image); None if all distances are 0.
+def affinity(features: Tensor, neighbors: int) -> Tensor | None:
+    """How similar images are: (image, feature) to (image, image); None if all distances are 0.
 
     kernel = exp(-distance ** 2 / (2 * width ** 2)), of features scaled to length 1;
-    width = mean over images of the distance to the neighbour, the image itself being the first.
+    width = mean over images of the distance to the neighbor, the image itself being the first.
     """
     features = functional.normalize(features, dim=1)
     distances = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
-    nearest = distances.kthvalue(min(neighbours, len(features)), dim=1).values  # (image,)
+    nearest = distances.kthvalue(min(neighbors, len(features)), dim=1).values  # (image,)
     width = nearest.mean()
     if not width > 0:
         return None
     return torch.exp(-(distances / width).square() / 2)
 
 
-def laplacian_optimization(unary: Tensor, kernel: Tensor, rounds: int, tolerance: float) -> Tensor:
-    """Logarithm of the labels Y that agree with the network and with each other, (image, class).
+def laplacian_optimization(
+    unary: Tensor, kernel: Tensor, iterations: int, tolerance: float
+) -> Tensor:
+    """Logarithm of the labels Y that agree with the model and with each other, (image, class).
 
         repeat Y = softmax(-unary + kernel @ Y)         from Y = softmax(-unary)
 
-    until the energy stands still, not before the third round (Boudiaf 2022).
+    until the energy no longer changes, not before the third iteration (Boudiaf 2022).
     """
     labels, before = torch.softmax(-unary, dim=1), torch.inf
-    for number in range(rounds):
+    for number in range(iterations):
         pairwise = kernel @ labels  # (image, class)
         log_labels = torch.log_softmax(pairwise - unary, dim=1)
         labels = log_labels.exp()

@@ -1,141 +1,135 @@
-"""The paper's method, whole: TEMA with layer-wise rectification (Algorithm 1)."""
+"""rectified_tema: the paper's method, TEMA with layer-wise rectification (Algorithm 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import SettingError
-from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
-from realistic_tta.functional.rectification import divergence, source_weights, update_prior
-from realistic_tta.layers.robust_rules import MixedWithSource, RobustMovingAverage
-from realistic_tta.layers.statistics_rules import (
-    FixedStatistics,
-    RectifiedMovingAverage,
-    StatisticsRule,
-    reached,
+from realistic_tta.core.adapted_model import AdaptedModel, Prediction, State
+from realistic_tta.core.batch import Batch
+from realistic_tta.core.classes import count_classes
+from realistic_tta.core.report import Report
+from realistic_tta.core.settings import Count, Momentum, Settings
+from realistic_tta.core.target_state import (
+    freeze_target,
+    initial_target,
+    target_after,
+    target_of,
+    target_report,
 )
-
-from .batch import Batch
-from .batch_norm_method import BatchNormMethod
-from .momentum_settings import MomentumSettings
+from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
+from realistic_tta.functional.momentum import momentum_for
+from realistic_tta.functional.rectification import divergence, source_weights, update_prior
+from realistic_tta.layers.adaptive_layers import AdaptiveLayers
+from realistic_tta.layers.rules import FixedStatistics, RectifiedMovingAverage, used_layers
 
 TOLERANCE = 0.05  # of a source weight, which goes from 0 to 0.5
 
 
 @dataclass(frozen=True)
-class RectifiedTemaSettings(MomentumSettings):
-    """passes: 2 is Algorithm 1; 1 predicts in the first pass, with the prior, at half the cost.
+class RectifiedTema(Settings):
+    """The hyperparameters of rectified_tema.
 
-    second_pass: "always", or "when_needed": the first pass stands where the prior that it mixed
-        with is within 0.05, in every layer, of the weights that the batch calls for. A compiled
-        graph cannot decide, and takes both passes.
+    passes: 2 is Algorithm 1; 1 predicts in the first pass, with the prior, at half the cost.
+    second_pass: "always", or "when_needed": the first pass stands if the prior that it mixed with
+        is within 0.05, in every layer, of the weights that follow from the batch. A compiled graph
+        always takes both passes.
+    momentum, classes, source_batch_size, start: as for tema.
     """
 
-    passes: int = 2
+    passes: Literal[1, 2] = 2
     second_pass: Literal["always", "when_needed"] = "always"  # noqa: S105
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.passes not in (1, 2):
-            raise SettingError(f"passes is {self.passes!r}; expected 1 or 2")
-        if self.second_pass not in ("always", "when_needed"):
-            raise SettingError(
-                f'second_pass is {self.second_pass!r}; expected "always" or "when_needed"'
-            )
+    momentum: Momentum | Literal["auto"] = "auto"
+    classes: Count | None = None
+    source_batch_size: Count = 128  # CIFAR; 256 is usual on ImageNet
+    start: Literal["standard", "source"] = "standard"
 
 
-class RectifiedTema(BatchNormMethod):
-    """TEMA, mixed in each layer with the source's statistics by how far the two diverge.
+class RectifiedTemaModel(AdaptedModel):
+    """TEMA, mixed in each layer with the source statistics by how far the two diverge.
 
-    prior: the moving average of the layers' source weights (the paper's A'), (layer,); 0 at first.
+    Its state adds `prior`, the moving average of the layers' source weights (the paper's A').
     """
 
     name = "rectified_tema"
+    settings_type = RectifiedTema
     compiles = True
-    takes_replicas = True
-    settings_type = RectifiedTemaSettings
-    settings: RectifiedTemaSettings
-    combine = staticmethod(mix)
-    prior: Tensor
+    takes_process_group = True
+    _settings: RectifiedTema
 
-    def __init__(self, network: nn.Module, settings: RectifiedTemaSettings) -> None:
-        super().__init__(network, settings)
-        self.register_buffer("prior", self.source_weight.new_zeros(len(self.layers)))
+    def __init__(self, model: nn.Module, settings: RectifiedTema) -> None:
+        model, layers = AdaptiveLayers.replace(model, self.name)
+        super().__init__(model, settings)
+        self._layers = layers
+        self._classes = settings.classes
+        if settings.momentum == "auto" and settings.classes is None:
+            self._classes = count_classes(model)
+        self._register_state()
 
-    def predict(self, batch: Batch) -> Any:
-        """Measure every layer; weigh its source by relative divergence; predict; remember."""
-        # Stage 1: pass 1 measures each layer's input, the layers before it mixed with the prior.
-        momentum = self.settings.momentum_for(batch.size)
-        target, averages = self.carry_on()
-        rules = self._rules(averages, momentum)
-        outputs = self.run_with(batch, rules)
-        self.check_finite(target)
+    def _initial_state(self) -> State:
+        state = initial_target(self._layers, from_source=self._settings.start == "source")
+        return state | {"prior": torch.zeros_like(state["source_weight"])}
+
+    def _predict(self, batch: Batch) -> Prediction:
+        """Measures every layer, weighs its source by relative divergence, and predicts."""
+        state, layers = self._state(), self._layers
+        momentum = momentum_for(
+            self._settings.momentum, self._classes, self._settings.source_batch_size, batch.size
+        )
+
+        # Stage 1: pass 1 measures each layer's input, with the layers before it mixed by the prior.
+        before = target_of(state)
+        target = ChannelStatistics(before.mean.clone(), before.variance.clone())
+        rules = self._moving_averages(target, before, momentum, state["prior"])
+        with layers.following(rules):
+            outputs = self._run(batch)
 
         # Stage 2: relative divergence, over the layers that the batch went through.
-        layers = reached(rules)
-        divergences = divergence(self.source, target, self.channels)
-        if layers is None:
-            weights = source_weights(divergences)
-            prior = update_prior(self.prior, weights)  # stage 4
-            source_weight = weights if self.settings.passes == 2 else prior
-        else:
-            weights = source_weights(divergences[layers])
-            prior, source_weight = self.prior.clone(), self.source_weight.clone()
-            prior[layers] = update_prior(prior[layers], weights)
-            source_weight[layers] = weights if self.settings.passes == 2 else prior[layers]
+        used = used_layers(rules)
+        divergences = divergence(layers.source, target, layers.channels)
+        weights = source_weights(divergences, used)
+
+        # Stage 4: the prior follows the weights, and stays as it was in layers not used.
+        prior = update_prior(state["prior"], weights, used)
+        source_weight = weights if self._settings.passes == 2 else prior
 
         # Stage 3: pass 2 predicts, an ordinary inference with fixed statistics.
-        if self.settings.passes == 2 and self._is_needed(source_weight, layers):
-            outputs = self.run_with(batch, self._rectified(target, source_weight))
+        if self._settings.passes == 2 and self._needs_pass_2(weights - state["prior"], used):
+            mixed = mix(layers.source, target, layers.per_channel(source_weight))  # Eq. 6 and 7
+            with layers.following([FixedStatistics(each) for each in layers.split(mixed)]):
+                outputs = self._run(batch)
 
-        self.remember(
-            target_mean=target.mean,
-            target_variance=target.variance,
-            source_weight=source_weight,
-            prior=prior,
+        after = target_after(layers, rules, state, source_weight, target)
+        return self._after(outputs, prior=prior, **after)
+
+    def _moving_averages(
+        self, average: ChannelStatistics, before: ChannelStatistics, momentum: float, prior: Tensor
+    ) -> list[RectifiedMovingAverage]:
+        """The rules of pass 1; they update `average` in place."""
+        source = self._layers.source
+        per_layer = zip(
+            *map(self._layers.split, (average, before, source)), prior.unbind(), strict=True
         )
-        return outputs
-
-    def _rules(
-        self, averages: Sequence[ChannelStatistics], momentum: float
-    ) -> list[StatisticsRule]:
-        """Those of pass 1."""
-        before = self.kept_by_layer("target", self.target)
-        source = self.kept_by_layer("source", self.source)
-        layers = zip(averages, before, source, self.prior.unbind(), strict=True)
-        if not self.settings.robust:
-            return [
-                RectifiedMovingAverage(average, previous, momentum, of_source, weight)
-                for average, previous, of_source, weight in layers
-            ]
         return [
-            MixedWithSource(
-                RobustMovingAverage(average, previous, momentum, of_source), of_source, weight
+            RectifiedMovingAverage(
+                current, previous, momentum, self._group, source=of_source, source_weight=weight
             )
-            for average, previous, of_source, weight in layers
+            for current, previous, of_source, weight in per_layer
         ]
 
-    def _is_needed(self, source_weight: Tensor, layers: list[int] | None) -> bool:
-        """Whether pass 1 mixed with other weights than the batch calls for."""
-        if torch.compiler.is_compiling() or self.settings.second_pass == "always":  # noqa: S105
+    def _needs_pass_2(self, change: Tensor, used: list[int] | None) -> bool:
+        """Whether pass 1 mixed with other weights than the batch calls for. change: (layer,)."""
+        if torch.compiler.is_compiling() or self._settings.second_pass == "always":  # noqa: S105
             return True
-        gap = source_weight - self.prior
-        return bool((gap if layers is None else gap[layers]).abs().max() > TOLERANCE)
+        return bool((change if used is None else change[used]).abs().max() > TOLERANCE)
 
-    def start(self) -> ChannelStatistics:
-        """Mean 0 and variance 1, or the source's."""
-        return self.source if self.settings.start == "source" else super().start()
+    def freeze(self) -> nn.Module:
+        """A plain copy of the original model with the rectified statistics."""
+        return freeze_target(self._model, self._layers, self._state(), mix)
 
-    def reset(self) -> None:
-        """Forgets everything seen, the prior too."""
-        super().reset()
-        self.prior.zero_()
-
-    def _rectified(self, target: ChannelStatistics, source_weight: Tensor) -> list[FixedStatistics]:
-        mixed = mix(self.source, target, self.by_channel(source_weight))  # Eq. 6 and 7
-        return [FixedStatistics(statistics) for statistics in self.by_layer(mixed)]
+    def report(self) -> Report:
+        """Every layer with its divergence and source weight."""
+        return target_report(self.name, self._model, self._layers, self._state())

@@ -1,39 +1,42 @@
-"""sar: sharpness-aware entropy minimisation on reliable images, with recovery (Niu 2023)."""
+"""sar: sharpness-aware entropy minimization on reliable images, with recovery (Niu 2023)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import ModelError, SettingError
+from realistic_tta.core.adapted_model import AdaptedModel, Prediction, State
+from realistic_tta.core.batch import Batch
+from realistic_tta.core.report import Report
+from realistic_tta.core.settings import NonNegative, Probability
+from realistic_tta.errors import ModelError
+from realistic_tta.functional.entropy import entropy, threshold
+from realistic_tta.layers.adaptive_layers import AdaptiveLayers
 
-from .batch import Batch
-from .checks import check_number
-from .entropy import entropy, threshold
-from .gradient_method import GradientMethod, TrainingSettings
-from .optimizers import SGD, Adam, Memory
+from ._training.optimizers import SGD, Adam
+from ._training.trainer import Trainer, TrainingSettings, normalization_layers, train_steps
 
 
 @dataclass(frozen=True)
-class SarSettings(TrainingSettings):
-    """See TrainingSettings for the first three.
+class Sar(TrainingSettings):
+    """The hyperparameters of sar, beside those of every method that trains.
 
-    entropy_threshold: reliable is an entropy below this fraction of ln(classes).
+    entropy_threshold: a prediction is reliable below this fraction of ln(classes).
     radius: how far the weights climb before the gradient is taken, the paper's rho.
-    recover_below: weights go back to the source when the running loss falls below this.
-    decay: what the past weighs in the running loss.
-    exclude: names of modules that are not trained, nor what is in them.
+    recover_below: the weights return to the source when the running loss falls below this.
+    decay: the weight of the past in the running loss.
+    exclude: names of modules that are not trained, nor the modules inside them.
     """
 
     optimizer: Adam | SGD = SGD(lr=1e-3, momentum=0.9)  # the reference framework's, CIFAR
-    entropy_threshold: float = 0.4  # Niu 2023, section 4
-    radius: float = 0.05  # Niu 2023, section 4
-    recover_below: float = 0.2  # Niu 2023, section 4; not scaled by the number of classes
-    decay: float = 0.9  # Niu 2023, section 4
+    entropy_threshold: NonNegative = 0.4  # Niu 2023, section 4
+    radius: NonNegative = 0.05  # Niu 2023, section 4
+    recover_below: NonNegative = 0.2  # Niu 2023, section 4; not scaled by the number of classes
+    decay: Probability = 0.9  # Niu 2023, section 4
     # Niu 2023, appendix: the last stage of a ResNet, the last blocks and the last norm of a ViT
     exclude: tuple[str, ...] = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm")
 
@@ -43,74 +46,82 @@ class SarSettings(TrainingSettings):
         "imagenet_c": {"optimizer": SGD(lr=2.5e-4, momentum=0.9)},  # Niu 2023, batch size 64
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("entropy_threshold", self.entropy_threshold, low=0)
-        check_number("radius", self.radius, low=0)
-        check_number("recover_below", self.recover_below, low=0)
-        check_number("decay", self.decay, low=0, high=1)
-        if isinstance(self.exclude, str) or not all(isinstance(name, str) for name in self.exclude):
-            raise SettingError(f"exclude is {self.exclude!r}; expected a tuple of module names")
 
-
-class Sar(GradientMethod):
+class SarModel(AdaptedModel):
     """Learns what lowers the entropy not only here, but also where it is highest nearby.
 
-    running_loss: of the batches learnt from; infinite while there is none.
+    Its state adds `running_loss` of the batches learned from; infinite before the first.
 
-    Two things differ from the authors' program. Where no image is reliable there is no step, while
-    theirs lets the momentum move the weights. And recovery restores the optimiser too.
+    Two things differ from the authors' program. If no image is reliable there is no step, while
+    theirs lets the momentum move the weights. And recovery restores the optimizer too.
     """
 
     name = "sar"
-    settings_type = SarSettings
-    settings: SarSettings
+    settings_type = Sar
+    _settings: Sar
 
-    def layers_to_train(self) -> Iterable[tuple[str, nn.Module]]:
-        """Layers that normalise, without those whose names are excluded."""
-        layers = list(super().layers_to_train())
-        kept = [(name, layer) for name, layer in layers if not self._excludes(name)]
-        if not kept:
-            raise ModelError(
-                f"all {len(layers)} normalisation layers of the network are in modules that sar "
-                f"does not train ({', '.join(self.settings.exclude)}). To train them nevertheless: "
-                'adapt(network, "sar", exclude=())'
-            )
-        return kept
+    def __init__(self, model: nn.Module, settings: Sar) -> None:
+        trained = self._not_excluded(normalization_layers(model, self.name), settings.exclude)
+        model, layers = AdaptiveLayers.replace(model, self.name, required=False, needs_source=False)
+        super().__init__(model, settings)
+        self._layers = layers
+        self._trainer = Trainer(model, layers, trained, settings.optimizer)
+        self._register_state()
 
-    def at_start(self) -> Memory:
-        """As every method that trains; no running loss."""
-        start = super().at_start()
-        return start | {"running_loss": start["weights"].new_full((), torch.inf)}
+    def _initial_state(self) -> State:
+        state = self._trainer.initial_state()
+        return state | {"running_loss": state["weights"].new_full((), torch.inf)}
 
-    def learn(self, batch: Batch, memory: Memory) -> tuple[Any, Memory]:
+    def _predict(self, batch: Batch) -> Prediction:
+        state = self._initial_state() if self._settings.episodic else self._state()
+        outputs, state = train_steps(self._learn, batch, state, self._settings)
+        return self._after(outputs, **state)
+
+    def _learn(self, batch: Batch, state: State) -> tuple[Any, State]:
         """Predict; climb; take the gradient there, of images reliable in both; step from here."""
-        first = self.run_trained(batch, memory["weights"])
+        first = self._trainer.forward(batch, state["weights"])
         entropies = entropy(first.logits)
-        limit = threshold(self.settings.entropy_threshold, first.logits)
+        limit = threshold(self._settings.entropy_threshold, first.logits)
         reliable = entropies < limit
-        after = memory
+        after = state
         if reliable.any():
             gradient = first.gradient(entropies[reliable].mean())
-            climbed = climb(memory["weights"], gradient, self.settings.radius)
-            second = self.run_trained(batch, climbed, self.unrecorded())
+            climbed = climb(state["weights"], gradient, self._settings.radius)
+            second = self._trainer.forward(batch, climbed, self._trainer.unrecorded())
             entropies = entropy(second.logits)[reliable]
             still = entropies < limit
             if still.any():
                 loss = entropies[still].mean()
-                after = self.descend(memory, second.gradient(loss))
+                after = self._trainer.step(state, second.gradient(loss))
                 after = self._recover(after, loss.detach())
-        return first.outputs, after | self.statistics_of(first)
+        return first.outputs, after | self._trainer.measured(first, state)
 
-    def _recover(self, memory: Memory, loss: Tensor) -> Memory:
-        """The memory with the new running loss; that of the start, if it has fallen too low."""
-        running_loss = follow(memory["running_loss"], loss, self.settings.decay)
-        if running_loss < self.settings.recover_below:
-            return self.at_start()
-        return memory | {"running_loss": running_loss}
+    def _recover(self, state: State, loss: Tensor) -> State:
+        """The state with the new running loss; the initial one, if that has fallen too low."""
+        running_loss = follow(state["running_loss"], loss, self._settings.decay)
+        if running_loss < self._settings.recover_below:
+            return self._initial_state()
+        return state | {"running_loss": running_loss}
 
-    def _excludes(self, name: str) -> bool:
-        return any(is_in(name, module) for module in self.settings.exclude)
+    def _not_excluded(
+        self, layers: list[tuple[str, nn.Module]], exclude: tuple[str, ...]
+    ) -> list[tuple[str, nn.Module]]:
+        kept = [each for each in layers if not any(is_in(each[0], module) for module in exclude)]
+        if not kept:
+            raise ModelError(
+                f"all {len(layers)} normalization layers of the model are in modules that sar does "
+                f"not train ({', '.join(exclude)}). To train them nevertheless: "
+                'adapt(model, "sar", exclude=())'
+            )
+        return kept
+
+    def freeze(self) -> nn.Module:
+        """A plain copy of the model with the trained weights and the last batch's statistics."""
+        return self._trainer.freeze(self._state(), self._state()["weights"])
+
+    def report(self) -> Report:
+        """Every adapted layer, and the parameters that are trained."""
+        return self._trainer.report(self.name, self._state())
 
 
 def climb(weights: Tensor, gradient: Tensor, radius: float) -> Tensor:
@@ -131,9 +142,9 @@ def follow(running: Tensor, value: Tensor, decay: float) -> Tensor:
 
 
 def is_in(name: str, module: str) -> bool:
-    """Whether the layer lies in the module, which may itself lie deeper, as behind a wrapper.
+    """Whether the layer lies in the module, which may itself be inside another one.
 
-    Only at the top is a module called just "norm" a network's last; deeper, it is any block's.
+    Only at the top is is "norm" the last norm of a model; deeper, it belongs to a block.
 
     >>> is_in("1.layer4.0.bn1", "layer4"), is_in("blocks.1.norm", "norm"), is_in("norm", "norm")
     (True, False, True)

@@ -1,32 +1,28 @@
-"""An alarm when batches no longer look like clean ones, with a rate of false alarms that is kept.
+"""An alarm for batches that no longer look like clean ones, with a fixed rate of false alarms.
 
-A batch's score is how far its statistics are from the source's, summed over the layers. Among n
-scores of clean batches a new clean one is equally likely to take any rank, whatever the network
-and the data: so its rank gives a p-value, and no threshold has to be guessed.
+The score of a batch is the divergence of its statistics from the source's, summed over the layers.
+Among n scores of clean batches, a new clean one is equally likely to take any rank, whatever the
+model and the data. So its rank gives a p-value, and no threshold has to be chosen.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-import torch
 from torch import Tensor, nn
 
-from realistic_tta.errors import InputError, SettingError
-from realistic_tta.functional.rectification import channel_divergence
-from realistic_tta.methods.base import AdaptedModel
-from realistic_tta.methods.batch import count_images
-from realistic_tta.methods.catalogue import adapt
-from realistic_tta.methods.checks import check_number
+from realistic_tta.core.adapted_model import AdaptedModel
+from realistic_tta.core.batch import Batch
+from realistic_tta.core.divergence_probe import DivergenceProbe
+from realistic_tta.errors import InputError, OptionError
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One batch: its divergence in nats, its p-value among the clean ones, and the verdict."""
+    """One batch: its divergence in nats, its p-value among clean batches, and the verdict."""
 
     divergence: float
     p_value: float
@@ -34,83 +30,71 @@ class Observation:
 
 
 class DriftAlarm:
-    """Says of each batch whether it is further from the source than clean ones are.
+    """Tells whether a batch is further from the source than clean ones are.
 
-    The score is a function of the batch alone: a copy of the network, running as it was trained,
-    measures what reaches its layers, at the cost of one forward. What the network has been adapted
-    to does not matter, so clean batches stay exchangeable however long the stream.
-
-    Make one with `calibrate`.
+    The score depends on the batch alone, at the cost of one forward pass: the model runs as it was
+    trained, so clean batches stay exchangeable however long the stream. Make one with `calibrate`.
     """
 
     def __init__(
-        self, network: nn.Module, scores: Sequence[float], images: int, false_alarm_rate: float
+        self, model: nn.Module, scores: Sequence[float], images: int, false_alarm_rate: float
     ) -> None:
-        # The source's statistics alone, yet the batch's are measured at every layer.
-        self.measuring: Any = adapt(network, "alpha_bn", target_weight=0.0, on_bad_input="raise")
+        self._probe = DivergenceProbe(model)
         self.scores = tuple(scores)
         self.images = images
         self.false_alarm_rate = false_alarm_rate
 
     @classmethod
     def calibrate(
-        cls, network: nn.Module, clean_batches: Iterable[Tensor], false_alarm_rate: float = 0.01
+        cls, model: nn.Module, clean_batches: Iterable[Tensor], false_alarm_rate: float = 0.01
     ) -> Self:
-        """From clean batches that the network was not trained on, all of the size to come.
+        """Makes an alarm from clean batches of one size that the model was not trained on.
 
-        network: as trained, or adapted. At least 1 / false_alarm_rate - 1 batches are needed.
+        model: as trained. At least 1 / false_alarm_rate - 1 batches are needed.
         """
-        check_number("false_alarm_rate", false_alarm_rate, low=1e-9, high=0.5)
-        if isinstance(network, AdaptedModel):
-            network = _source_of(network)
-        alarm = cls(network, (), 0, false_alarm_rate)
+        if not isinstance(false_alarm_rate, float) or not 1e-9 <= false_alarm_rate <= 0.5:
+            raise OptionError(
+                f"false_alarm_rate is {false_alarm_rate!r}; expected a number from 1e-9 to 0.5"
+            )
+        if isinstance(model, AdaptedModel):
+            raise OptionError("model is adapted; expected the model as trained")
+        alarm = cls(model, (), 0, false_alarm_rate)
         for batch in clean_batches:
-            alarm.images = alarm.images or count_images((batch,), {})
+            alarm.images = alarm.images or Batch.of((batch,), {}).size
             alarm.scores += (alarm.divergence(batch),)
         needed = math.ceil(round(1 / false_alarm_rate, 6)) - 1
         if len(alarm.scores) < needed:
-            raise SettingError(
-                f"{len(alarm.scores)} clean batches came; a false-alarm rate of "
+            raise OptionError(
+                f"got {len(alarm.scores)} clean batches; a false-alarm rate of "
                 f"{false_alarm_rate:g} needs {needed} or more"
             )
         return alarm
 
     def observe(self, batch: Tensor) -> Observation:
-        """Looks at one batch; an alarm is a p-value of false_alarm_rate or less."""
+        """Scores one batch; an alarm is a p-value of false_alarm_rate or less."""
         score = self.divergence(batch)
         p = p_value(score, self.scores)
         return Observation(score, p, p <= self.false_alarm_rate)
 
     def divergence(self, batch: Tensor) -> float:
-        """Of the batch's statistics from the source's, in nats, summed over the layers."""
-        images = count_images((batch,), {})
+        """The divergence of the batch's statistics from the source's, in nats."""
+        images = Batch.of((batch,), {}).size
         if images != self.images:
             raise InputError(
                 f"a batch of {images} images, expected {self.images}: statistics of fewer images "
-                "differ more, so that each size needs an alarm of its own"
+                "differ more, so each batch size needs its own alarm"
             )
-        self.measuring(batch)
-        source, target = self.measuring.source, self.measuring.target
-        return float(channel_divergence(source, target).sum())
+        return self._probe(batch)
 
 
 def p_value(score: float, clean: Sequence[float]) -> float:
-    """The share of clean scores that are as high or higher, this one counted among them.
+    """The fraction of clean scores that are as high or higher, this one included.
 
         p = (1 + number of clean scores >= score) / (1 + number of clean scores)
 
-    If the score is of a clean batch, too, p <= rate happens at most that often (Vovk 2005).
+    For a clean batch, p <= rate happens at most with that rate (Vovk 2005).
 
     >>> p_value(2.5, [1.0, 2.0, 3.0])
     0.5
     """
     return (1 + sum(each >= score for each in clean)) / (1 + len(clean))
-
-
-def _source_of(adapted: AdaptedModel) -> nn.Module:
-    """The network as it was trained."""
-    fresh: Any = copy.deepcopy(adapted)
-    with torch.no_grad():
-        fresh.reset()
-    plain: nn.Module = fresh.freeze()
-    return plain

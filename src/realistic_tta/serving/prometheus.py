@@ -1,32 +1,32 @@
-"""A Health as a page that Prometheus reads: its text exposition format, version 0.0.4."""
+"""A Health in the text format that Prometheus reads, version 0.0.4."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from realistic_tta.methods.health import Health
+from .health import Health
 
 Sample = tuple[dict[str, str], float]  # labels and value
 
 
 def prometheus_text(health: Health, **labels: str) -> str:
-    """The page; labels, for instance camera="north gate", stand on every line of it.
+    """The metrics as text; labels, for instance camera="north", are added to every line.
 
-    >>> health = Health("tema", 1, 8, 0, 0, 8, 1.5, (8, 0), ())
+    >>> health = Health("tema", 1, 8, 0, 8, 1.5, (8, 0), ())
     >>> print(prometheus_text(health).splitlines()[2])
     rtta_batches_total{method="tema"} 1
     """
     common = {"method": health.method, **labels}
     lines: list[str] = []
-    for name, kind, text, samples in _metrics(health):
+    for name, metric_type, text, samples in _metrics(health):
         if samples := list(samples):
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {metric_type}"]
             lines += [f"{name}{_braces(common | own)} {value!r}" for own, value in samples]
     return "\n".join(lines) + "\n"
 
 
 def _metrics(health: Health) -> Iterable[tuple[str, str, str, Iterable[Sample]]]:
-    """Name, kind, explanation and samples of everything that is shown."""
+    """Name, type, help text and samples of every metric."""
     entropy: list[Sample] = [] if health.entropy is None else [({}, health.entropy)]
     recent: list[Sample] = [
         ({"class": str(place)}, count) for place, count in enumerate(health.histogram)
@@ -34,14 +34,29 @@ def _metrics(health: Health) -> Iterable[tuple[str, str, str, Iterable[Sample]]]
     return [
         ("rtta_batches_total", "counter", "Batches predicted.", [({}, health.batches)]),
         ("rtta_images_total", "counter", "Images predicted.", [({}, health.images)]),
-        ("rtta_excluded_total", "counter", "Faulty images left out.", [({}, health.excluded)]),
-        ("rtta_resets_total", "counter", "Times all was forgotten.", [({}, health.resets)]),
-        ("rtta_falls_total", "counter", "Times the guard took it back.", [({}, health.falls)]),
-        ("rtta_by_source_total", "counter", "Images left to the source.", [({}, health.by_source)]),
+        ("rtta_skipped_total", "counter", "Non-finite samples skipped.", [({}, health.skipped)]),
+        ("rtta_resets_total", "counter", "Resets of the state.", [({}, health.resets)]),
+        ("rtta_rollbacks_total", "counter", "Rollbacks by the guard.", [({}, health.rollbacks)]),
+        (
+            "rtta_source_answers_total",
+            "counter",
+            "Images answered by the source.",
+            [({}, health.source_answers)],
+        ),
         ("rtta_entropy_nats", "gauge", "Mean entropy of recent predictions.", entropy),
         ("rtta_recent_predictions", "gauge", "Recent predictions by class.", recent),
-        ("rtta_divergence_nats", "gauge", "From the source.", _by_layer(health, "divergence")),
-        ("rtta_source_weight", "gauge", "Of the source.", _by_layer(health, "source_weight")),
+        (
+            "rtta_divergence_nats",
+            "gauge",
+            "Divergence from the source.",
+            _by_layer(health, "divergence"),
+        ),
+        (
+            "rtta_source_weight",
+            "gauge",
+            "Weight of the source.",
+            _by_layer(health, "source_weight"),
+        ),
     ]
 
 

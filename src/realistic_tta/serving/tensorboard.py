@@ -1,16 +1,17 @@
-"""A Health into TensorBoard's event files, where torch.utils.tensorboard can be imported."""
+"""Writes a Health to TensorBoard; needs the package tensorboard."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Self
 
-from realistic_tta.errors import SettingError
-from realistic_tta.methods.health import Health
+from realistic_tta.errors import OptionError
+
+from .health import Health
 
 
 class TensorBoard:
-    """A callback for `adapted.watch`: writes each Health it is given, at the number of its batch.
+    """A hook for `adapted.register_health_hook` that writes each Health at its number of batches.
 
     folder: where the event file is written.
     """
@@ -24,7 +25,7 @@ class TensorBoard:
             self.writer.add_scalar(tag, value, health.batches)
 
     def close(self) -> None:
-        """Writes what is still to be written, and ends the file."""
+        """Flushes and closes the file."""
         self.writer.close()
 
     def __enter__(self) -> Self:
@@ -35,13 +36,13 @@ class TensorBoard:
 
 
 def scalars(health: Health) -> dict[str, float]:
-    """What is written, by TensorBoard's tags."""
+    """The values by TensorBoard's tags."""
     found: dict[str, float | None] = {
         "images": health.images,
-        "excluded": health.excluded,
+        "skipped": health.skipped,
         "resets": health.resets,
-        "falls": health.falls,
-        "by_source": health.by_source,
+        "rollbacks": health.rollbacks,
+        "source_answers": health.source_answers,
         "entropy": health.entropy,
     }
     found |= {f"class/{place}": count for place, count in enumerate(health.histogram)}
@@ -55,7 +56,7 @@ def _writer(folder: str | Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra of torch's
     except ImportError as error:
-        raise SettingError(
+        raise OptionError(
             f"torch.utils.tensorboard cannot be imported ({error}); pip install tensorboard"
         ) from error
     return SummaryWriter(str(folder))

@@ -1,0 +1,101 @@
+"""A summary of how a model is adapted, layer by layer. Made by `AdaptedModel.report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from realistic_tta.layers.replacement import is_batch_norm, other_normalizations
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One adapted BatchNorm layer; the figures are None until a batch has passed through it."""
+
+    name: str
+    layer_type: str
+    channels: int
+    divergence: float | None = None
+    source_weight: float | None = None
+
+
+@dataclass(frozen=True)
+class SkippedLayer:
+    """A normalization layer that is not adapted."""
+
+    name: str
+    layer_type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Prints as a table; the same facts are in its fields."""
+
+    method: str
+    batches: int
+    layers: tuple[LayerReport, ...]
+    skipped_layers: tuple[SkippedLayer, ...]
+    trained: tuple[str, ...] = ()  # names of the parameters that the method trains
+
+    def __str__(self) -> str:
+        seen = f"{self.batches} batch{'' if self.batches == 1 else 'es'} seen"
+        lines = [f"{self.method}: {len(self.layers)} BatchNorm layers adapted, {seen}"]
+        if self.layers:
+            rows = [("layer", "type", "channels", "divergence", "source weight")]
+            rows += [
+                (
+                    layer.name or "(root)",
+                    layer.layer_type,
+                    str(layer.channels),
+                    _figure(layer.divergence),
+                    _figure(layer.source_weight),
+                )
+                for layer in self.layers
+            ]
+            lines += _columns(rows)
+        if self.trained:
+            lines.append(f"trained: {len(self.trained)} parameters")
+            lines += _columns(_by_layer(self.trained))
+        if self.skipped_layers:
+            lines.append(f"skipped: {len(self.skipped_layers)}")
+            lines += _columns(
+                [
+                    (each.name or "(root)", each.layer_type, each.reason)
+                    for each in self.skipped_layers
+                ]
+            )
+        return "\n".join(lines)
+
+
+def untouched_report(method: str, batches: int, model: nn.Module, reason: str) -> Report:
+    """The report of a method that leaves the model as trained: every layer is skipped."""
+    named = model.named_modules()
+    skipped = [(name, each, reason) for name, each in named if is_batch_norm(each)]
+    skipped += list(other_normalizations(model))
+    layers = (SkippedLayer(name, type(each).__name__, why) for name, each, why in skipped)
+    return Report(method, batches, (), tuple(layers))
+
+
+def _by_layer(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Parameter names as one row per layer: the layer's name and its parameters."""
+    rows: dict[str, list[str]] = {}
+    for name in names:
+        layer, _, own = name.rpartition(".")
+        rows.setdefault(layer or "(root)", []).append(own)
+    return [(layer, ", ".join(own)) for layer, own in rows.items()]
+
+
+def _figure(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
