@@ -1,9 +1,8 @@
-"""Draws every corruption at every severity, to be looked at.
+"""Draws every corruption at every severity on one sheet.
 
-    python examples/contact_sheet.py --source FOLDER --out docs/images/corruptions.png
+    python examples/contact_sheet.py --out docs/images/corruptions.png
 
-FOLDER holds CIFAR-10, as `rtta data get cifar10` leaves it. Rows are corruptions, columns
-severities 1 to 5, for two test images.
+Rows are corruptions, columns are severities 1 to 5, for two of the bundled images.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from realistic_tta.data.cifar import load_cifar
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
@@ -23,11 +22,10 @@ SHOWN = (1, 7)  # a ship and a frog
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="All corruptions on one sheet.")
-    parser.add_argument("--source", type=Path, help="CIFAR-10; by default where rtta data puts it")
+    parser = argparse.ArgumentParser(description="Draw all corruptions on one sheet.")
     parser.add_argument("--out", type=Path, default=Path("docs/images/corruptions.png"))
-    arguments = parser.parse_args()
-    images = np.asarray(load_cifar("cifar10", "test", arguments.source).images[list(SHOWN)])
+    out = parser.parse_args().out
+    images = load_bundled_images().take(np.array(SHOWN))
 
     side = images.shape[1] * SCALE
     names = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
@@ -38,13 +36,13 @@ def main() -> None:
         draw.text((6, row * side + side // 2 - 8), name, fill="black", font=font)
         for column, severity in enumerate(SEVERITIES):
             corrupted = corrupt(images, name, severity, np.random.default_rng(0))
-            for place, image in enumerate(corrupted):
-                left = MARGIN + place * (len(SEVERITIES) * side + GAP) + column * side
+            for index, image in enumerate(corrupted):
+                left = MARGIN + index * (len(SEVERITIES) * side + GAP) + column * side
                 large = Image.fromarray(image).resize((side, side), Image.Resampling.NEAREST)
                 sheet.paste(large, (left, row * side))
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(arguments.out, optimize=True)
-    print(arguments.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(out, optimize=True)
+    print(out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from realistic_tta.data.corruptions.pixels import Bytes
 
 
 def pictures(count: int = 8, side: int = 32, seed: int = 0) -> Bytes:
-    """Waves of random direction and colour."""
+    """Waves of random direction and color."""
     generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[:side, :side] * (32 / side)
     directions = generator.uniform(-0.6, 0.6, (count, 2, 3))

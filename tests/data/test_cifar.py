@@ -12,7 +12,7 @@ import published
 import pytest
 from PIL import Image
 
-from realistic_tta.data import cifar
+from realistic_tta.data.archives import Files
 from realistic_tta.data.cifar import load_cifar
 from realistic_tta.data.images import Images
 from realistic_tta.errors import DataError
@@ -81,7 +81,7 @@ def test_images_are_decoded_once_and_again_when_the_source_changes(
     first = load_cifar("cifar10", "test", source, cache=tmp_path / "cache")
     assert isinstance(first.images, np.memmap)
     with monkeypatch.context() as patch:
-        patch.setattr(cifar, "_decode", lambda *_: pytest.fail("decoded twice"))
+        patch.setattr(Files, "read", lambda *_: pytest.fail("decoded twice"))
         load_cifar("cifar10", "test", source, cache=tmp_path / "cache")
     changed = published.random_images(13, seed=1)
     (source / "test_batch").write_bytes(published.batch(changed, LABELS) + b" ")
@@ -98,7 +98,7 @@ def test_an_interrupted_decoding_leaves_no_array(
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             load_cifar("cifar10", "test", source, cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -118,7 +118,7 @@ class Harm:
 def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
     source = published.write_cifar10(tmp_path / "a", IMAGES, LABELS)
     (source / "test_batch").write_bytes(pickle.dumps({"data": Harm(tmp_path / "mark")}))
-    with pytest.raises(DataError, match=r"test_batch is no CIFAR batch.*asks for \w+.mkdir"):
+    with pytest.raises(DataError, match=r"test_batch is not a CIFAR batch.*requires \w+.mkdir"):
         load_cifar("cifar10", "test", source, cache=tmp_path / "cache")
     assert not (tmp_path / "mark").exists()
 
@@ -141,7 +141,7 @@ def _damage(source: Path, name: str, content: bytes | None) -> None:
 
 
 BROKEN: list[tuple[int, str, bytes | None, str]] = [
-    (0, "test_batch", b"\x80\x02}(", "test_batch is no CIFAR batch"),
+    (0, "test_batch", b"\x80\x02}(", "test_batch is not a CIFAR batch"),
     (0, "test_batch", b"\x80\x02K\x01.", "test_batch holds int; expected data, labels"),
     (0, "batches.meta", None, "batches.meta is missing; found data_batch_1"),
     (0, "test_batch", published.batch(IMAGES, LABELS[:-1]), "13 images but 12 labels"),
@@ -154,9 +154,9 @@ BROKEN: list[tuple[int, str, bytes | None, str]] = [
     ),
     (0, "batches.meta", published.names("label_names", ("cat",)), "1 class names; expected the 10"),
     (1, "test_batch.png", None, "test_batch.png is missing"),
-    (1, "test_batch.png", b"\x89PNG\r\n\x1a\n", "test_batch.png: 8 bytes are no whole picture"),
-    (1, "test_lables.json", b"[1, 2", "test_lables.json is no JSON"),
-    (1, "test_lables.json", b'{"a": 1}', "test_lables.json holds .*; expected whole numbers"),
+    (1, "test_batch.png", b"\x89PNG\r\n\x1a\n", "test_batch.png: not a readable image .8 bytes"),
+    (1, "test_lables.json", b"[1, 2", "test_lables.json is not JSON"),
+    (1, "test_lables.json", b'{"a": 1}', "test_lables.json holds .*; expected integers"),
     (3, "test_0.webp", None, r"sheets numbered \[1\]; expected test_0.webp"),
     (3, "test_labels.json", b"[1, 2]", "18 images but 2 labels"),
     (3, "classes.json", b"[]", "0 class names; expected the 100 of cifar100"),
@@ -193,7 +193,7 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
     whole = archive.read_bytes()
     for length in (len(whole) // 2, 5):
         archive.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=f"not a whole tar archive.*found {length:,} bytes"):
+        with pytest.raises(DataError, match=f"not a complete tar archive.*found {length:,} bytes"):
             load_cifar("cifar10", "test", archive, cache=tmp_path / "cache")
 
 

@@ -17,13 +17,14 @@ from scipy.ndimage import gaussian_filter
 from scipy.ndimage import zoom as scipy_zoom
 
 from realistic_tta.data.corruptions import blur, digital, noise, weather
-from realistic_tta.data.corruptions.colour import from_hsv, to_hsv
 from realistic_tta.data.corruptions.parameters import PARAMETERS
 from realistic_tta.data.corruptions.pixels import (
     Bytes,
+    from_hsv,
     motion_blur,
     motion_weights,
     to_bytes,
+    to_hsv,
     zoom,
 )
 
@@ -101,7 +102,7 @@ def test_defocus_blur_is_a_convolution() -> None:
 
 
 def test_glass_blur_is_the_published_loop() -> None:
-    """One image through the two nested loops, drawing the same neighbours."""
+    """One image through the two nested loops, drawing the same neighbors."""
     image = pictures(1)
     found = blur.glass_blur(image, 0.4, 1, 2, generator=generator(3))
     draws = generator(3)
@@ -166,7 +167,7 @@ def test_fog_scales_by_the_brightest() -> None:
 
 
 def test_plasma_is_the_published_diamond_square() -> None:
-    """One map, point by point with wrapped neighbours, drawing the same noise."""
+    """One map, point by point with wrapped neighbors, drawing the same noise."""
     size, decay, draws = 8, 2.0, generator(5)
     grid, step, wibble = np.zeros((size, size)), size, 100.0
     while step >= 2:
@@ -208,7 +209,7 @@ def test_frost_is_a_piece_of_a_photograph() -> None:
     assert found >= 1
 
 
-def test_frost_photographs_keep_their_colours() -> None:
+def test_frost_photographs_keep_their_colors() -> None:
     for number in range(5):
         assert weather.frost_photo(number, 1.0).shape[0] > 224
         assert weather.frost_photo(number, 0.2).shape[0] > 32
@@ -224,7 +225,7 @@ def test_snow_whitens_and_falls_twice() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 100, 250])
-def test_brightness_raises_the_largest_colour(level: int) -> None:
+def test_brightness_raises_the_largest_color(level: int) -> None:
     image = flat(level)
     image[..., 1] //= 2
     found = weather.brightness(image, 0.3, generator=generator())
@@ -234,13 +235,13 @@ def test_brightness_raises_the_largest_colour(level: int) -> None:
         assert found[0, 0, 0, 1] / found[0, 0, 0, 0] == pytest.approx(0.5, abs=0.02)
 
 
-def test_colours_agree_with_the_standard_library() -> None:
-    colours = generator().integers(0, 256, (300, 3)) / 255
-    colours[:20] = colours[:20, :1]  # greys
-    found = to_hsv(colours)
-    expected = np.array([colorsys.rgb_to_hsv(*colour) for colour in colours])
+def test_colors_agree_with_the_standard_library() -> None:
+    colors = generator().integers(0, 256, (300, 3)) / 255
+    colors[:20] = colors[:20, :1]  # grays
+    found = to_hsv(colors)
+    expected = np.array([colorsys.rgb_to_hsv(*color) for color in colors])
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    np.testing.assert_allclose(from_hsv(found), colours, atol=1e-12)
+    np.testing.assert_allclose(from_hsv(found), colors, atol=1e-12)
 
 
 def test_saturate_by_the_standard_library() -> None:

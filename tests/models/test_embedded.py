@@ -1,4 +1,4 @@
-"""The networks that come with the package are what their cards say."""
+"""The models that come with the package are what their cards say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.corruptions import corrupt
 from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
 from realistic_tta.models.checkpoints import load_model
@@ -26,22 +26,22 @@ def card(name: str) -> dict[str, Any]:
     return found
 
 
-def error(network: nn.Module, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> float:
+def error(model: nn.Module, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> float:
     """Percent wrong, by NumPy."""
     pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32) / 255)
     with torch.no_grad():
-        guesses = torch.cat([network(batch) for batch in pixels.split(200)]).numpy().argmax(1)
+        guesses = torch.cat([model(batch) for batch in pixels.split(200)]).numpy().argmax(1)
     return float(100 * (guesses != labels).mean())
 
 
-def test_the_promised_networks_are_there() -> None:
+def test_the_promised_models_are_there() -> None:
     assert sorted(PROMISED) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_card_says_how_the_network_was_made_and_how_good_it_is(name: str) -> None:
+def test_the_card_says_how_the_model_was_made_and_how_good_it_is(name: str) -> None:
     says = card(name)
-    assert says["data"] == find(name).data
+    assert says["dataset"] == find(name).dataset
     assert says["clean_error"] <= PROMISED[name]
     assert says["source_batch_size"] == says["recipe"]["batch_size"] == 128
     assert set(says["error_by_corruption"]) == set(CORRUPTIONS)
@@ -49,9 +49,9 @@ def test_the_card_says_how_the_network_was_made_and_how_good_it_is(name: str) ->
     assert (EMBEDDED / f"{name}.safetensors").stat().st_size <= 3e6
 
 
-def test_the_error_on_the_sample_is_that_of_the_card() -> None:
+def test_the_error_on_the_bundled_images_is_that_of_the_card() -> None:
     """2,000 of the 10,000 images: within three standard errors of a sample."""
-    sample, says = load_sample(), card("cifar10")["clean_error"]
+    sample, says = load_bundled_images(), card("cifar10")["clean_error"]
     spread = 100 * np.sqrt(says / 100 * (1 - says / 100) / len(sample))
     assert abs(error(load_model("cifar10"), sample.images, sample.labels) - says) < 3 * spread
 
@@ -62,10 +62,10 @@ NOT_BY_SEVERITY = {"glass_blur", "snow", "brightness", "elastic_transform", "spa
 
 @pytest.mark.parametrize("name", [*CORRUPTIONS, *EXTRA_CORRUPTIONS])
 def test_more_severe_corruptions_cause_more_errors(name: str) -> None:
-    network, sample = load_model("cifar10"), load_sample()
+    model, sample = load_model("cifar10"), load_bundled_images()
     few, labels = sample.images[:400], sample.labels[:400]
     clean, light, middle, heavy = (
-        error(network, images, labels)
+        error(model, images, labels)
         for images in (
             few,
             *(corrupt(few, name, severity, np.random.default_rng(0)) for severity in (1, 3, 5)),

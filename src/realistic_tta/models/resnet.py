@@ -1,7 +1,7 @@
-"""Residual networks: the small ones for 32 px images, and ResNet-50 (He 2016).
+"""Residual networks (He 2016): CIFAR ResNets for 32 px images, and ResNet-50.
 
-Images go in as RGB in [0, 1] and are normalised inside. `features` is what the classifier sees.
-Parameter names are torchvision's, so that its checkpoints load.
+Inputs are RGB images in [0, 1]; the model normalizes them. `features` returns the input of the
+classifier. Parameter names are torchvision's; its checkpoints load directly.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from torch import Tensor, nn
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)  # the scale sits in the first convolution
+KERAS_MEAN = (
+    123.68 / 255,
+    116.779 / 255,
+    103.939 / 255,
+)  # the first convolution includes the scale
 
 
 class Normalize(nn.Module):
-    """Shifts and scales each colour as the network was trained to expect."""
+    """Normalizes each color channel with a fixed mean and standard deviation."""
 
     mean: Tensor
     std: Tensor
@@ -28,18 +32,20 @@ class Normalize(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(image, colour, row, column) in [0, 1] to about zero mean and unit variance."""
+        """Return (images - mean) / std; images: (image, color, row, column) in [0, 1]."""
         return (images - self.mean) / self.std
 
 
-def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """Return a convolution without bias that keeps the image size at stride 1."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+def shortcut_for(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """Return a 1 x 1 convolution with BatchNorm, or None where the identity fits."""
     if stride == 1 and inputs == outputs:
         return None
-    return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+    return nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
 class BasicBlock(nn.Module):
@@ -49,13 +55,13 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = _convolution(inputs, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = _convolution(width, width, 3), nn.BatchNorm2d(width)
+        self.conv1, self.bn1 = convolution(inputs, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3), nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample: nn.Module | None = _shortcut(inputs, width, stride)
+        self.downsample: nn.Module | None = shortcut_for(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's residual added to its input."""
+        """Add the residual to the input."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.bn2(self.conv2(x)) + shortcut
@@ -63,9 +69,9 @@ class BasicBlock(nn.Module):
 
 
 class PaddedBlock(BasicBlock):
-    """Basic block whose shortcut has no parameters: every second pixel, new channels zero.
+    """Basic block with a parameter-free shortcut: every second pixel, new channels zero.
 
-    The CIFAR networks of He 2016 (option A), which so have one BatchNorm a convolution.
+    This is option A of He 2016, used for CIFAR: one BatchNorm per convolution.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
@@ -85,7 +91,10 @@ class _Subsample(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1; the stride on the 3 x 3 (v1.5, torchvision) or the first 1 x 1 (v1)."""
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1.
+
+    The stride is on the 3 x 3 (v1.5, torchvision) or on the first 1 x 1 (v1).
+    """
 
     expansion = 4
     stride_on_first = False
@@ -94,14 +103,14 @@ class Bottleneck(nn.Module):
         super().__init__()
         first, second = (stride, 1) if self.stride_on_first else (1, stride)
         outputs = width * self.expansion
-        self.conv1, self.bn1 = _convolution(inputs, width, 1, first), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = _convolution(width, width, 3, second), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = _convolution(width, outputs, 1), nn.BatchNorm2d(outputs)
+        self.conv1, self.bn1 = convolution(inputs, width, 1, first), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3, second), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = convolution(width, outputs, 1), nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(inputs, outputs, stride)
+        self.downsample = shortcut_for(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's residual added to its input."""
+        """Add the residual to the input."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
@@ -110,7 +119,7 @@ class Bottleneck(nn.Module):
 
 
 class BottleneckV1(Bottleneck):
-    """He 2016 as first published: the stride on the first 1 x 1."""
+    """Bottleneck of He 2016 as first published, with the stride on the first 1 x 1."""
 
     stride_on_first = True
 
@@ -124,7 +133,7 @@ def _stage(
 
 
 class CifarResNet(nn.Module):
-    """6 n + 2 layers for 32 px images: 20, 32, 44, 56 or 110."""
+    """CIFAR ResNet for 32 px images with 6 n + 2 layers: 20, 32, 44, 56 or 110."""
 
     def __init__(self, depth: int, classes: int) -> None:
         super().__init__()
@@ -132,7 +141,7 @@ class CifarResNet(nn.Module):
         if rest or blocks < 1:
             raise ValueError(f"depth is {depth}; expected 6 n + 2, such as 20 or 56")
         self.normalize = Normalize(CIFAR_MEAN, CIFAR_STD)
-        self.conv1, self.bn1 = _convolution(3, 16, 3), nn.BatchNorm2d(16)
+        self.conv1, self.bn1 = convolution(3, 16, 3), nn.BatchNorm2d(16)
         self.relu = nn.ReLU(inplace=True)
         self.layer1 = _stage(PaddedBlock, 16, 16, blocks, 1)
         self.layer2 = _stage(PaddedBlock, 16, 32, blocks, 2)
@@ -140,26 +149,26 @@ class CifarResNet(nn.Module):
         self.fc = nn.Linear(64, classes)
 
     def features(self, images: Tensor) -> Tensor:
-        """(image, 64)."""
+        """Return the input of the classifier, (image, 64)."""
         x = self.relu(self.bn1(self.conv1(self.normalize(images))))
         x = self.layer3(self.layer2(self.layer1(x)))
         return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, (image, class)."""
+        """Return the logits, (image, class)."""
         logits: Tensor = self.fc(self.features(images))
         return logits
 
 
 class ResNet50(nn.Module):
-    """50 layers for 224 px images; v1.5, as torchvision's."""
+    """ResNet-50 for 224 px images, v1.5 as in torchvision."""
 
     block: type[Bottleneck] = Bottleneck
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
         self.normalize = Normalize(IMAGENET_MEAN, IMAGENET_STD)
-        self.conv1, self.bn1 = _convolution(3, 64, 7, 2), nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = convolution(3, 64, 7, 2), nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         self.layer1 = _stage(self.block, 64, 64, 3, 1)
@@ -169,19 +178,19 @@ class ResNet50(nn.Module):
         self.fc = nn.Linear(2048, classes)
 
     def features(self, images: Tensor) -> Tensor:
-        """(image, 2048)."""
+        """Return the input of the classifier, (image, 2048)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(images)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, (image, class)."""
+        """Return the logits, (image, class)."""
         logits: Tensor = self.fc(self.features(images))
         return logits
 
 
 class ResNet50V1(ResNet50):
-    """The Keras ResNet-50: v1, and BatchNorm with Keras' constants."""
+    """ResNet-50 of Keras: v1, with Keras' BatchNorm constants."""
 
     block = BottleneckV1
 

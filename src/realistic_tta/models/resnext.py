@@ -1,7 +1,7 @@
 """ResNeXt for 32 px images (Xie 2017): ResNeXt-29 4x32d, as RobustBench builds it.
 
-Images go in as RGB in [0, 1] and are normalised inside. `features` is what the classifier sees.
-Parameter names are RobustBench's, so that its checkpoints load.
+Inputs are RGB images in [0, 1]; the model normalizes them. `features` returns the input of the
+classifier. Parameter names are RobustBench's; its checkpoints load directly.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .resnet import Normalize
+from .resnet import Normalize, shortcut_for
 
-EXPANSION = 4  # a block's outputs, as a multiple of its width
+EXPANSION = 4  # output channels of a block per unit of width
 
 
 class GroupedBottleneck(nn.Module):
-    """1 x 1, 3 x 3 in `groups` separate groups of channels, 1 x 1; the stride on the 3 x 3."""
+    """Convolutions of 1 x 1, 3 x 3 in `groups` channel groups, and 1 x 1; stride on the 3 x 3."""
 
     def __init__(
         self, inputs: int, width: int, stride: int, *, groups: int, base_width: int
@@ -30,10 +30,10 @@ class GroupedBottleneck(nn.Module):
         self.conv_expand = nn.Conv2d(inner, outputs, 1, bias=False)
         self.bn_expand = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(inputs, outputs, stride)
+        self.downsample = shortcut_for(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's residual added to its input."""
+        """Add the residual to the input."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn_reduce(self.conv_reduce(x)))
         x = self.relu(self.bn(self.conv_conv(x)))
@@ -41,15 +41,8 @@ class GroupedBottleneck(nn.Module):
         return nn.functional.relu_(x)
 
 
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    if stride == 1 and inputs == outputs:
-        return None
-    convolution = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
-
-
 class CifarResNeXt(nn.Module):
-    """9 n + 2 layers for 32 px images; groups is the paper's cardinality."""
+    """ResNeXt for 32 px images with 9 n + 2 layers; `groups` is the paper's cardinality."""
 
     def __init__(self, depth: int, groups: int, base_width: int, classes: int) -> None:
         super().__init__()
@@ -76,12 +69,12 @@ class CifarResNeXt(nn.Module):
         self.classifier = nn.Linear(1024, classes)
 
     def features(self, images: Tensor) -> Tensor:
-        """(image, 1024)."""
+        """Return the input of the classifier, (image, 1024)."""
         x = self.relu(self.bn_1(self.conv_1_3x3(self.normalize(images))))
         x = self.stage_3(self.stage_2(self.stage_1(x)))
         return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, (image, class)."""
+        """Return the logits, (image, class)."""
         logits: Tensor = self.classifier(self.features(images))
         return logits

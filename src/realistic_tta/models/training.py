@@ -1,15 +1,16 @@
-"""Trains a source network: one-cycle SGD on clean images, resumable to the bit after each epoch.
+"""Trains a source model with one-cycle SGD on clean images; resumes bit-identically per epoch.
 
-The recipe knows nothing of the test corruptions: flips and crops, and AugMix if asked for, so that
-the shift they bring is a shift. The network that comes out is the average of its weights over the
-last steps, with BatchNorm statistics measured again, on images augmented as in training: those of
-plain ones are others, for they lack the black borders, and cost a ResNet-20 two points.
+The augmentation does not include the test corruptions: flips and crops, and optionally AugMix. The
+result is the exponential moving average of the weights. Its BatchNorm statistics are measured again
+on augmented images. Statistics of plain images lack the black borders of the crops and cost a
+ResNet-20 two points of error.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import update_bn
 
-from realistic_tta.errors import ModelError
+from realistic_tta.errors import ModelError, OptionError
+from realistic_tta.storage import read_tensors, write_tensors
 
 from .augmix import augmix
 
-MEASURED = 10_000  # images that the final statistics are taken from
+MEASURED_IMAGES = 10_000  # for the final BatchNorm statistics
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """Hyperparameters of the training.
 
-    batch_size is what `adapt` calls source_batch_size. averaging: weight that the average of the
-    weights keeps at each step. augmix: mix every image with chains of operations on itself.
-    early_side: side of the crops in the first three quarters of the epochs, None for whole images;
-    smaller crops train faster, and the last quarter gets the network used to the true size.
+    Attributes:
+        batch_size: pass the same number to `adapt` as source_batch_size.
+        averaging: decay of the moving average of the weights, per step.
+        augmix: mix every image with augmented versions of itself.
+        early_side: side of the crops in the first three quarters of the epochs, None for whole
+            images. Smaller crops train faster; the last quarter uses the full size.
     """
 
     epochs: int = 40
     batch_size: int = 128
     peak_rate: float = 0.2
     momentum: float = 0.9
-    weight_decay: float = 5e-4  # on weights; none on biases and BatchNorm
+    weight_decay: float = 5e-4  # of weights; biases and BatchNorm have none
     label_smoothing: float = 0.1
     averaging: float = 0.999
     padding: int = 4
@@ -50,7 +55,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known after an epoch; error in percent, on the batches trained with."""
+    """State after an epoch. The error is in percent, on the training batches."""
 
     epoch: int
     epochs: int
@@ -59,7 +64,7 @@ class Progress:
 
 
 def train(
-    network: nn.Module,
+    model: nn.Module,
     images: Tensor,
     labels: Tensor,
     recipe: Recipe,
@@ -67,111 +72,160 @@ def train(
     checkpoint: Path,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> nn.Module:
-    """The trained network, in eval mode; goes on from the checkpoint if there is one.
+    """Train the model and return its weight average in eval mode.
 
-    images: (image, colour, row, column), whole numbers from 0 to 255. labels: (image,).
+    Args:
+        model: the untrained model.
+        images: (image, color, row, column) uint8.
+        labels: (image,).
+        recipe: hyperparameters.
+        checkpoint: file written after every epoch. If it exists, training resumes from it.
+        report: called after every epoch.
     """
     steps = len(images) // recipe.batch_size
     if recipe.epochs * steps < 8:
-        raise ValueError(
+        raise OptionError(
             f"{len(images)} images in batches of {recipe.batch_size} for {recipe.epochs} epochs "
             f"are {recipe.epochs * steps} steps; expected at least 8"
         )
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    average = copy.deepcopy(network)
-    optimizer = _optimizer(network, recipe)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, recipe.peak_rate, total_steps=recipe.epochs * steps, pct_start=0.25
-    )
-    parts: dict[str, Any] = {
-        "network": network,
-        "average": average,
-        "optimizer": optimizer,
-        "schedule": schedule,
-    }
-    for epoch in range(_resume(checkpoint, parts, recipe), recipe.epochs):
-        loss, error = _epoch(parts, images, labels, recipe, epoch)
-        _save(checkpoint, parts, recipe, epoch + 1)
+    run = _Run(model.to(memory_format=torch.channels_last), recipe, steps)  # type: ignore[call-overload]
+    for epoch in range(run.resume(checkpoint), recipe.epochs):
+        loss, error = run.epoch(images, labels, epoch)
+        run.save(checkpoint, epoch + 1)
         report(Progress(epoch + 1, recipe.epochs, loss, error))
     generator = torch.Generator().manual_seed(recipe.seed)
-    few = images[:MEASURED].split(recipe.batch_size)
-    remeasure(average, (_views(batch, recipe, generator) for batch in few))
-    return average.eval()
+    batches = images[:MEASURED_IMAGES].split(recipe.batch_size)
+    views = (_to_floats(_augmented(batch, recipe, generator)) for batch in batches)
+    update_bn(views, run.average)
+    return run.average.eval()
 
 
 def augment(
     images: Tensor, padding: int, generator: torch.Generator, side: int | None = None
 ) -> Tensor:
-    """Square crops: each image flipped with probability 1/2, moved by up to `padding` pixels.
+    """Return random square crops, each flipped horizontally with probability 1/2.
 
-    The border that comes into view is black. side: of the crop; None for the image's own.
+    Crops may exceed the image by `padding` pixels, which are black. side: of the crops; None for
+    the side of the image.
     """
     count, _, whole, _ = images.shape
     side = side or whole
     padded = functional.pad(images, (padding,) * 4)
     flips = torch.rand(count, generator=generator) < 0.5
     padded = torch.where(flips[:, None, None, None], padded.flip(3), padded)
-    places = whole + 2 * padding - side + 1
-    corners = torch.randint(places, (2, count), generator=generator)
+    positions = whole + 2 * padding - side + 1
+    corners = torch.randint(positions, (2, count), generator=generator)
     rows = corners[0][:, None] + torch.arange(side)  # (image, row)
     columns = corners[1][:, None] + torch.arange(side)  # (image, column)
     image = torch.arange(count)[:, None, None]
-    picked = padded[image, :, rows[:, :, None], columns[:, None, :]]  # (image, row, column, colour)
+    picked = padded[image, :, rows[:, :, None], columns[:, None, :]]  # (image, row, column, color)
     return picked.permute(0, 3, 1, 2)
 
 
-def remeasure(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Sets every BatchNorm's running statistics to the plain mean over the batches."""
-    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
-    for norm in norms:
-        norm.reset_running_stats()
-    before = [norm.momentum for norm in norms]
-    network.train()
-    with torch.no_grad():
-        for number, batch in enumerate(batches, start=1):
-            for norm in norms:
-                norm.momentum = 1 / number  # a cumulative mean
-            network(_floats(batch))
-    for norm, momentum in zip(norms, before, strict=True):
-        norm.momentum = momentum
+class _Run:
+    """A training in progress: the model, the average of its weights, optimizer and schedule."""
+
+    def __init__(self, model: nn.Module, recipe: Recipe, steps: int) -> None:
+        self.model, self.recipe, self.steps = model, recipe, steps  # steps: per epoch
+        self.average = copy.deepcopy(model)
+        self.optimizer = _optimizer(model, recipe)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, recipe.peak_rate, total_steps=recipe.epochs * steps, pct_start=0.25
+        )
+
+    def epoch(self, images: Tensor, labels: Tensor, epoch: int) -> tuple[float, float]:
+        """Train for one epoch. Returns the mean loss and the error in percent."""
+        recipe = self.recipe
+        self.model.train()
+        generator = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
+        order = torch.randperm(len(images), generator=generator)
+        side = recipe.early_side if epoch < 0.75 * recipe.epochs else None
+        losses, wrong = 0.0, 0
+        for batch in order.split(recipe.batch_size)[: self.steps]:
+            truth = labels[batch]
+            logits = self.model(_to_floats(_augmented(images[batch], recipe, generator, side)))
+            loss = functional.cross_entropy(logits, truth, label_smoothing=recipe.label_smoothing)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.schedule.step()
+            with torch.no_grad():
+                pairs = zip(self.average.parameters(), self.model.parameters(), strict=True)
+                for mean, parameter in pairs:
+                    mean.lerp_(parameter, 1 - recipe.averaging)
+            losses += loss.item()
+            wrong += int(torch.count_nonzero(logits.argmax(1) != truth))
+        return losses / self.steps, 100 * wrong / (self.steps * recipe.batch_size)
+
+    def save(self, checkpoint: Path, epochs_done: int) -> None:
+        """Write everything that the remaining epochs depend on, atomically."""
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        optimizer = self.optimizer.state_dict()
+        tensors = {
+            **_prefixed("model", self.model.state_dict()),
+            **_prefixed("average", self.average.state_dict()),
+            **_prefixed(
+                "momentum",
+                {str(key): held["momentum_buffer"] for key, held in optimizer["state"].items()},
+            ),
+        }
+        metadata = {
+            "recipe": asdict(self.recipe),
+            "epochs_done": epochs_done,
+            "optimizer": optimizer["param_groups"],
+            "schedule": self.schedule.state_dict(),
+        }
+        words = {name: json.dumps(value) for name, value in metadata.items()}
+        write_tensors(checkpoint, tensors, words, kind="training")
+
+    def resume(self, checkpoint: Path) -> int:
+        """Restore the checkpoint if there is one. Returns the number of epochs done."""
+        if not checkpoint.exists():
+            return 0
+        tensors, words = read_tensors(checkpoint, kind="training")
+        metadata = {name: json.loads(value) for name, value in words.items()}
+        if metadata["recipe"] != asdict(self.recipe):
+            raise OptionError(
+                f"{checkpoint} was trained with another recipe: {metadata['recipe']}; expected "
+                f"{asdict(self.recipe)}. Use that recipe or another checkpoint"
+            )
+        momentum = _with_prefix("momentum", tensors)
+        state = {int(key): {"momentum_buffer": value} for key, value in momentum.items()}
+        try:
+            self.model.load_state_dict(_with_prefix("model", tensors))
+            self.average.load_state_dict(_with_prefix("average", tensors))
+            groups = metadata["optimizer"]
+            self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(
+                f"{checkpoint} belongs to another architecture ({error}). Use another checkpoint"
+            ) from error
+        self.schedule.load_state_dict(metadata["schedule"])
+        return int(metadata["epochs_done"])
 
 
-def _epoch(
-    parts: dict[str, Any], images: Tensor, labels: Tensor, recipe: Recipe, epoch: int
-) -> tuple[float, float]:
-    network, average = parts["network"].train(), parts["average"]
-    generator = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
-    order = torch.randperm(len(images), generator=generator)
-    batches = order.split(recipe.batch_size)[: len(images) // recipe.batch_size]
-    side = recipe.early_side if epoch < 0.75 * recipe.epochs else None
-    losses, wrong = 0.0, 0
-    for batch in batches:
-        truth = labels[batch]
-        logits = network(_floats(_views(images[batch], recipe, generator, side)))
-        loss = functional.cross_entropy(logits, truth, label_smoothing=recipe.label_smoothing)
-        parts["optimizer"].zero_grad()
-        loss.backward()
-        parts["optimizer"].step()
-        parts["schedule"].step()
-        with torch.no_grad():
-            for mean, parameter in zip(average.parameters(), network.parameters(), strict=True):
-                mean.lerp_(parameter, 1 - recipe.averaging)
-        losses += loss.item()
-        wrong += int(torch.count_nonzero(logits.argmax(1) != truth))
-    return losses / len(batches), 100 * wrong / (len(batches) * recipe.batch_size)
+def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def _views(
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the tensors whose name starts with the prefix, without it."""
+    start = f"{prefix}."
+    found = {name: tensor for name, tensor in tensors.items() if name.startswith(start)}
+    return {name.removeprefix(start): tensor for name, tensor in found.items()}
+
+
+def _augmented(
     images: Tensor, recipe: Recipe, generator: torch.Generator, side: int | None = None
 ) -> Tensor:
-    """The images as training sees them."""
+    """Return random views of the images, as used in training."""
     views = augment(images, recipe.padding, generator, side)
     return augmix(views, generator) if recipe.augmix else views
 
 
-def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    weights = [p for p in network.parameters() if p.ndim > 1]
-    others = [p for p in network.parameters() if p.ndim <= 1]
+def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
     return torch.optim.SGD(
         [
             {"params": weights, "weight_decay": recipe.weight_decay},
@@ -183,35 +237,5 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     )
 
 
-def _floats(images: Tensor) -> Tensor:
+def _to_floats(images: Tensor) -> Tensor:
     return (images.to(torch.float32) / 255).contiguous(memory_format=torch.channels_last)
-
-
-def _save(checkpoint: Path, parts: dict[str, Any], recipe: Recipe, epochs_done: int) -> None:
-    """Atomically: a kill leaves the last checkpoint or the new one."""
-    state = {name: part.state_dict() for name, part in parts.items()}
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    partial = checkpoint.with_suffix(".partial")
-    torch.save({"recipe": asdict(recipe), "epochs_done": epochs_done, **state}, partial)
-    partial.replace(checkpoint)
-
-
-def _resume(checkpoint: Path, parts: dict[str, Any], recipe: Recipe) -> int:
-    """How many epochs are done; the parts are brought to where they were."""
-    if not checkpoint.exists():
-        return 0
-    try:
-        state = torch.load(checkpoint, weights_only=True)
-    except Exception as error:  # a broken file may break the reader in any way
-        reason = f"{type(error).__name__} {error}".splitlines()[0]
-        raise ModelError(
-            f"{checkpoint} cannot be read ({reason}); remove it to begin anew"
-        ) from error
-    if Recipe(**state["recipe"]) != recipe:
-        raise ValueError(
-            f"{checkpoint} was trained by another recipe: {state['recipe']}; "
-            f"expected {asdict(recipe)}. Give that recipe, or another checkpoint"
-        )
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-    return int(state["epochs_done"])

@@ -1,7 +1,7 @@
 """Wide residual networks for 32 px images (Zagoruyko 2016): WRN-28-10, WRN-40-2, WRN-16-2.
 
-Images go in as RGB in [0, 1] and are normalised inside. `features` is what the classifier sees.
-Parameter names are RobustBench's, so that its checkpoints load.
+Inputs are RGB images in [0, 1]; the model normalizes them. `features` returns the input of the
+classifier. Parameter names are RobustBench's; its checkpoints load directly.
 """
 
 from __future__ import annotations
@@ -9,27 +9,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-
-def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+from .resnet import convolution
 
 
 class PreactivationBlock(nn.Module):
-    """Two 3 x 3 convolutions, each after its BatchNorm and ReLU.
+    """Two 3 x 3 convolutions, each after BatchNorm and ReLU.
 
-    Where the number of channels changes, the shortcut too starts from the normalised input.
+    If the number of channels changes, the shortcut starts from the normalized input as well.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.bn1, self.conv1 = nn.BatchNorm2d(inputs), _convolution(inputs, outputs, 3, stride)
-        self.bn2, self.conv2 = nn.BatchNorm2d(outputs), _convolution(outputs, outputs, 3)
+        self.bn1, self.conv1 = nn.BatchNorm2d(inputs), convolution(inputs, outputs, 3, stride)
+        self.bn2, self.conv2 = nn.BatchNorm2d(outputs), convolution(outputs, outputs, 3)
         self.relu = nn.ReLU(inplace=True)
         changes = inputs != outputs
-        self.convShortcut = _convolution(inputs, outputs, 1, stride) if changes else None
+        self.convShortcut = convolution(inputs, outputs, 1, stride) if changes else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's residual added to its input."""
+        """Add the residual to the input."""
         active = self.relu(self.bn1(x))
         shortcut = x if self.convShortcut is None else self.convShortcut(active)
         residual: Tensor = self.conv2(self.relu(self.bn2(self.conv1(active))))
@@ -37,7 +35,7 @@ class PreactivationBlock(nn.Module):
 
 
 class _Stage(nn.Module):
-    """Blocks one after another; a module of its own only for the published names."""
+    """A sequence of blocks. It is a module of its own because of the published names."""
 
     def __init__(self, inputs: int, outputs: int, blocks: int, stride: int) -> None:
         super().__init__()
@@ -50,9 +48,9 @@ class _Stage(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WRN-depth-width: 6 n + 4 layers, `width` times as many channels as a plain network.
+    """WRN-depth-width: 6 n + 4 layers, `width` times as many channels as a plain ResNet.
 
-    normalize: applied to the images first; none for RobustBench's "Standard".
+    normalize: applied to the images; None for RobustBench's "Standard".
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class WideResNet(nn.Module):
         if rest or blocks < 1:
             raise ValueError(f"depth is {depth}; expected 6 n + 4, such as 16, 28 or 40")
         self.normalize = nn.Identity() if normalize is None else normalize
-        self.conv1 = _convolution(3, 16, 3)
+        self.conv1 = convolution(3, 16, 3)
         self.block1 = _Stage(16, 16 * width, blocks, 1)
         self.block2 = _Stage(16 * width, 32 * width, blocks, 2)
         self.block3 = _Stage(32 * width, 64 * width, blocks, 2)
@@ -72,13 +70,13 @@ class WideResNet(nn.Module):
         self.fc = nn.Linear(64 * width, classes)
 
     def features(self, images: Tensor) -> Tensor:
-        """(image, 64 width)."""
+        """Return the input of the classifier, (image, 64 width)."""
         x = self.conv1(self.normalize(images))
         x = self.block3(self.block2(self.block1(x)))
         x = self.relu(self.bn1(x))
         return torch.mean(x, dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, (image, class)."""
+        """Return the logits, (image, class)."""
         logits: Tensor = self.fc(self.features(images))
         return logits

@@ -1,5 +1,7 @@
 """Digital: contrast, elastic, pixelate, jpeg; extra: saturate. Hendrycks and Dietterich 2019."""
 
+# ruff: noqa: ARG001 - every corruption takes a generator, whether it is random or not
+
 from __future__ import annotations
 
 import io
@@ -10,12 +12,11 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from .colour import from_hsv, to_hsv
-from .pixels import Bytes, Numbers, to_bytes, to_numbers
+from .pixels import Bytes, Numbers, from_hsv, to_bytes, to_hsv, to_numbers
 
 
-def contrast(images: Bytes, factor: float, *, generator: np.random.Generator) -> Bytes:  # noqa: ARG001
-    """(image - mean) * factor + mean, about the mean of each colour of each image."""
+def contrast(images: Bytes, factor: float, *, generator: np.random.Generator) -> Bytes:
+    """Return (image - mean) * factor + mean, with the mean per color channel and image."""
     numbers = images / 255
     mean = numbers.mean(axis=(1, 2), keepdims=True)
     return to_bytes((numbers - mean) * factor + mean)
@@ -24,9 +25,9 @@ def contrast(images: Bytes, factor: float, *, generator: np.random.Generator) ->
 def elastic_transform(
     images: Bytes, alpha: float, sigma: float, affine: float, *, generator: np.random.Generator
 ) -> Bytes:
-    """A random affine map of three points, then every pixel moved by smoothed noise.
+    """Apply a random affine map, then move every pixel by smoothed noise.
 
-    alpha: how far pixels move; sigma: of the smoothing; affine: how far the points move. In pixels.
+    In pixels: alpha scales the noise, sigma smooths it, affine limits the map's control points.
     """
     pairs = [_elastic(image, alpha, sigma, affine, generator) for image in to_numbers(images)]
     return to_bytes(np.stack(pairs))
@@ -48,8 +49,8 @@ def _elastic(
     )
     rows, columns = np.mgrid[:side, :side]
     places = np.stack([rows + down, columns + across])
-    colours = [map_coordinates(image[..., c], places, order=1, mode="reflect") for c in range(3)]
-    return np.stack(colours, axis=-1)
+    channels = [map_coordinates(image[..., c], places, order=1, mode="reflect") for c in range(3)]
+    return np.stack(channels, axis=-1)
 
 
 def _smooth(noise: Numbers, sigma: float) -> Numbers:
@@ -59,8 +60,8 @@ def _smooth(noise: Numbers, sigma: float) -> Numbers:
     return smoothed
 
 
-def pixelate(images: Bytes, scale: float, *, generator: np.random.Generator) -> Bytes:  # noqa: ARG001
-    """Shrunk to `scale` and enlarged again, by the box filter both ways."""
+def pixelate(images: Bytes, scale: float, *, generator: np.random.Generator) -> Bytes:
+    """Shrink to `scale` and enlarge again with the box filter."""
     side = images.shape[1]
     small = (int(side * scale),) * 2
     box = Image.Resampling.BOX
@@ -72,13 +73,8 @@ def pixelate(images: Bytes, scale: float, *, generator: np.random.Generator) -> 
     )
 
 
-def jpeg_compression(
-    images: Bytes,
-    quality: float,
-    *,
-    generator: np.random.Generator,  # noqa: ARG001
-) -> Bytes:
-    """Stored as JPEG of the quality, and read back."""
+def jpeg_compression(images: Bytes, quality: float, *, generator: np.random.Generator) -> Bytes:
+    """Encode as JPEG of this quality and decode."""
     return np.stack([_through_jpeg(image, quality) for image in images])
 
 
@@ -89,13 +85,9 @@ def _through_jpeg(image: Bytes, quality: float) -> Bytes:
 
 
 def saturate(
-    images: Bytes,
-    factor: float,
-    offset: float,
-    *,
-    generator: np.random.Generator,  # noqa: ARG001
+    images: Bytes, factor: float, offset: float, *, generator: np.random.Generator
 ) -> Bytes:
-    """The saturation of HSV times the factor, plus the offset."""
+    """Multiply the saturation of HSV by the factor and add the offset."""
     hsv = to_hsv(images / 255)
     hsv[..., 1] = np.clip(hsv[..., 1] * factor + offset, 0, 1)
     return to_bytes(from_hsv(hsv))

@@ -1,8 +1,8 @@
 """Published parameters of every corruption, by image size, for severities 1 to 5.
 
-In the order of the functions' arguments. From the programs that made CIFAR-10-C and ImageNet-C
-(Hendrycks and Dietterich 2019); distances of elastic_transform are there given in parts of the side
-(of 244 at ImageNet size, sic).
+They are in the order of the functions' arguments and come from the programs that made CIFAR-10-C
+and ImageNet-C (Hendrycks and Dietterich 2019). Distances of elastic_transform are given there as
+fractions of the side (244 for ImageNet, sic).
 """
 
 from __future__ import annotations

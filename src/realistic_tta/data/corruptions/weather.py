@@ -1,5 +1,7 @@
 """Weather: snow, frost, fog, brightness; extra: spatter. After Hendrycks and Dietterich 2019."""
 
+# ruff: noqa: ARG001 - every corruption takes a generator, whether it is random or not
+
 from __future__ import annotations
 
 from functools import cache
@@ -10,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from .colour import from_hsv, to_hsv
-from .pixels import Bytes, Numbers, motion_blur, to_bytes, to_numbers, zoom
+from .pixels import Bytes, Numbers, from_hsv, motion_blur, to_bytes, to_hsv, to_numbers, zoom
 
 FROST_PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
@@ -28,9 +29,9 @@ def snow(  # noqa: PLR0917 - the published parameters, in their order
     *,
     generator: np.random.Generator,
 ) -> Bytes:
-    """Flakes of thresholded noise, blown by motion blur, twice (turned by 180 degrees).
+    """Add flakes of thresholded noise with motion blur, and the same rotated by 180 degrees.
 
-    Under them the image is whitened: blend * image + (1 - blend) * max(image, 1.5 grey + 0.5).
+    The image is whitened first: blend * image + (1 - blend) * max(image, 1.5 gray + 0.5).
     """
     numbers = to_numbers(images)
     flakes = generator.normal(mean, std, (*images.shape[:3], 1)).astype(np.float32)
@@ -41,8 +42,8 @@ def snow(  # noqa: PLR0917 - the published parameters, in their order
     pairs = zip(layers, angles, strict=True)
     blown = np.rint(np.stack([motion_blur(each, radius, sigma, angle) for each, angle in pairs]))
     blown = (blown / 255)[..., None].astype(np.float32)
-    grey = (numbers @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
-    numbers = blend * numbers + (1 - blend) * np.maximum(numbers, 1.5 * grey + 0.5)
+    gray = (numbers @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
+    numbers = blend * numbers + (1 - blend) * np.maximum(numbers, 1.5 * gray + 0.5)
     return to_bytes(numbers + blown + blown[:, ::-1, ::-1])
 
 
@@ -54,7 +55,7 @@ def frost(
     *,
     generator: np.random.Generator,
 ) -> Bytes:
-    """image_part * image + frost_part * a random piece of one of five photographs of frost."""
+    """Return image_part * image + frost_part * a random crop of one of five frost photographs."""
     side = images.shape[1]
     corrupted = np.empty_like(images)
     for place, image in enumerate(images):
@@ -69,7 +70,7 @@ def frost(
 
 @cache
 def frost_photo(number: int, scale: float) -> Bytes:
-    """One of the photographs, RGB, scaled; read once."""
+    """Return a scaled frost photograph in RGB; it is cached."""
     file = resources.files("realistic_tta").joinpath("assets", "frost", FROST_PHOTOS[number])
     photo = cv2.imdecode(np.frombuffer(file.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
     assert photo is not None
@@ -79,7 +80,7 @@ def frost_photo(number: int, scale: float) -> Bytes:
 
 
 def fog(images: Bytes, amount: float, decay: float, *, generator: np.random.Generator) -> Bytes:
-    """A cloud of diamond-square noise added, then all scaled by max / (max + amount)."""
+    """Add diamond-square noise, then scale by max / (max + amount)."""
     numbers = to_numbers(images)
     side = images.shape[1]
     size = 1 << (side - 1).bit_length()  # 32 for 32 px, 256 for 224
@@ -90,11 +91,11 @@ def fog(images: Bytes, amount: float, decay: float, *, generator: np.random.Gene
 
 
 def plasma(count: int, size: int, decay: float, generator: np.random.Generator) -> Numbers:
-    """Diamond-square clouds from 0 to 1, (cloud, row, column); size is a power of two.
+    """Return diamond-square noise from 0 to 1, (cloud, row, column); size is a power of two.
 
-    Each round halves the grid: the middle of a square is the mean of its corners, the middle of an
-    edge the mean of its four neighbours, wrapped around, each plus noise; the noise is divided by
-    `decay`, squared, from round to round.
+    Each round halves the grid. The center of a square is the mean of its corners, the center of an
+    edge the mean of its four neighbors, wrapped around, each plus noise. The noise is divided by
+    the square of `decay` from round to round.
     """
     clouds = np.zeros((count, size, size))
     step, wibble = size, 100.0
@@ -118,13 +119,8 @@ def plasma(count: int, size: int, decay: float, generator: np.random.Generator) 
     return clouds.astype(np.float32)
 
 
-def brightness(
-    images: Bytes,
-    amount: float,
-    *,
-    generator: np.random.Generator,  # noqa: ARG001
-) -> Bytes:
-    """The value of HSV raised by the amount."""
+def brightness(images: Bytes, amount: float, *, generator: np.random.Generator) -> Bytes:
+    """Add the amount to the value of HSV."""
     hsv = to_hsv(images / 255)
     hsv[..., 2] = np.clip(hsv[..., 2] + amount, 0, 1)
     return to_bytes(from_hsv(hsv))
@@ -141,9 +137,9 @@ def spatter(  # noqa: PLR0917 - the published parameters, in their order
     *,
     generator: np.random.Generator,
 ) -> Bytes:
-    """Drops of water (mud = 0) or splashes of mud (mud = 1) where smoothed noise is high.
+    """Add drops of water (mud = 0) or mud (mud = 1) where smoothed noise is high.
 
-    strength: of the water, or the Gaussian that softens the mud.
+    strength: brightness of the water, or sigma of the Gaussian that smooths the mud.
     """
     liquid = generator.normal(mean, std, images.shape[:3]).astype(np.float32)
     liquid = gaussian_filter(liquid, (0, sigma, sigma), mode="nearest", truncate=4)
@@ -163,7 +159,7 @@ def spatter(  # noqa: PLR0917 - the published parameters, in their order
 
 
 def _drops(liquid: Bytes) -> Numbers:
-    """Light and shade of one layer of water, from the distance to its edges."""
+    """Return the shading of one layer of water, from the distance to its edges."""
     edges = np.asarray(cv2.Canny(liquid, 50, 150))
     distance = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
     distance = np.minimum(np.asarray(distance), 20)

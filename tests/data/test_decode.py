@@ -39,7 +39,7 @@ def test_a_picture_of_another_size_is_refused_before_it_is_decoded() -> None:
     """Its pixels are missing, which only decoding would tell."""
     with pytest.raises(DataError, match=r"x.png: 300 x 200 pixels; expected 224 x 224"):
         decode_rgb(png(300, 200), "x.png", (224, 224))
-    with pytest.raises(DataError, match="no whole picture"):
+    with pytest.raises(DataError, match="not a readable image"):
         decode_rgb(png(224, 224), "x.png", (224, 224))
 
 

@@ -8,13 +8,13 @@ import torch
 from models.published import robustbench_wrn, stored
 
 from realistic_tta.cli.main import main
-from realistic_tta.errors import ModelError, SettingError
+from realistic_tta.errors import ModelError, OptionError
 from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.registry import (
     EMBEDDED,
-    NETWORKS,
+    MODELS,
     build,
-    networks_folder,
+    models_folder,
     on_disk,
     outline,
     size,
@@ -36,35 +36,35 @@ SIZES = {  # parameters and BatchNorm layers, as published
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RTTA_DATA", str(tmp_path))
-    return tmp_path / "networks"
+    return tmp_path / "models"
 
 
-def test_every_network_has_the_published_size() -> None:
-    assert {name: size(outline(name)) for name in NETWORKS} == SIZES
+def test_every_model_has_the_published_size() -> None:
+    assert {name: size(outline(name)) for name in MODELS} == SIZES
 
 
 @pytest.mark.parametrize("name", ["resnet-20", "wrn-16-2", "wrn-40-2-augmix", "resnext-29-augmix"])
-def test_networks_are_built_with_any_number_of_classes(name: str) -> None:
-    network = build(name, classes=7).eval()
+def test_models_are_built_with_any_number_of_classes(name: str) -> None:
+    model = build(name, classes=7).eval()
     with torch.no_grad():
-        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 7)
+        assert model(torch.rand(2, 3, 32, 32)).shape == (2, 7)
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    told = 'unknown network "wrn-28-10"; did you mean "wrn-28-10-standard"'
-    with pytest.raises(SettingError, match=told):
+    told = 'unknown model "wrn-28-10"; did you mean "wrn-28-10-standard"'
+    with pytest.raises(OptionError, match=told):
         build("wrn-28-10")
 
 
-def test_networks_are_looked_for_in_the_cache_unless_told(
+def test_models_are_looked_for_in_the_cache_unless_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert networks_folder() == folder
+    assert models_folder() == folder
     monkeypatch.delenv("RTTA_DATA")
-    assert networks_folder() == Path.home() / ".cache" / "realistic-tta" / "networks"
+    assert models_folder() == Path.home() / ".cache" / "realistic-tta" / "models"
 
 
-def test_a_network_on_disk_is_loaded_by_its_name_alone(folder: Path) -> None:
+def test_a_model_on_disk_is_loaded_by_its_name_alone(folder: Path) -> None:
     """RobustBench's own folders are understood."""
     with pytest.raises(ModelError, match=r"wrn-40-2-augmix is not on disk.*AugMix_WRN"):
         load_model("wrn-40-2-augmix")
@@ -80,21 +80,21 @@ def test_the_command_lists_what_is_there_and_where_the_rest_is(
 ) -> None:
     folder.mkdir()
     (folder / "resnet-20.safetensors").touch()
-    assert main(["networks"]) == 0
+    assert main(["models"]) == 0
     lines = {
-        line.split()[0]: line for line in capsys.readouterr().out.splitlines()[: 1 + len(NETWORKS)]
+        line.split()[0]: line for line in capsys.readouterr().out.splitlines()[: 1 + len(MODELS)]
     }
-    assert lines.keys() == {"network", *NETWORKS}
+    assert lines.keys() == {"model", *MODELS}
     assert lines["resnet-20"].endswith(f"269,722  19  {folder / 'resnet-20.safetensors'}")
     standard = lines["wrn-28-10-standard"]
     assert "36,479,194  25  no; RobustBench, Standard: https://drive" in standard
 
 
 def test_the_command_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["networks", "--json"]) == 0
+    assert main(["models", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["folder"] == str(folder)
-    found = {row["name"]: (row["parameters"], row["batch_norms"]) for row in facts["networks"]}
+    found = {row["name"]: (row["parameters"], row["batch_norms"]) for row in facts["models"]}
     assert found == SIZES
-    there = {row["name"] for row in facts["networks"] if row["on_disk"] is not None}
+    there = {row["name"] for row in facts["models"] if row["on_disk"] is not None}
     assert there == {file.stem for file in EMBEDDED.glob("*.safetensors")}

@@ -9,7 +9,7 @@ import published
 import pytest
 
 from realistic_tta.data.cifar_c import CorruptedArrays, open_cifar_c
-from realistic_tta.data.images import LabelledImages
+from realistic_tta.data.images import LabeledImages
 from realistic_tta.data.registry import CIFAR10_CLASSES, CORRUPTIONS
 from realistic_tta.errors import DataError
 
@@ -29,7 +29,7 @@ def assert_whole(found: CorruptedArrays) -> None:
     for seed, corruption in enumerate(CORRUPTIONS):
         stacked = published.random_images(20, seed=seed).reshape(5, 4, 32, 32, 3)
         for severity in range(1, 6):
-            part: LabelledImages = found.part(corruption, severity)
+            part: LabeledImages = found.part(corruption, severity)
             np.testing.assert_array_equal(part.take(np.arange(4)), stacked[severity - 1])
             assert part.labels.tolist() == [0, 1, 2, 3]
             assert part.classes == CIFAR10_CLASSES
@@ -95,7 +95,7 @@ def test_a_file_that_ends_too_early_is_named(folder: Path) -> None:
     with pytest.raises(DataError, match=r"fog.npy: truncated: found 61,468 bytes, expected 61,568"):
         opened(folder)
     path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"fog.npy: 0 bytes, no .npy file"):
+    with pytest.raises(DataError, match=r"fog.npy: 0 bytes, not an .npy file"):
         opened(folder)
 
 
@@ -121,7 +121,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("labels.npy", np.zeros(19, np.int64), "19 labels; expected a multiple of 5"),
     ("labels.npy", np.zeros(0, np.int64), "an empty array"),
     ("labels.npy", np.full(20, 10), "labels from 10 to 10; expected 0 to 9"),
-    ("labels.npy", np.zeros(20), r"found \(20,\) float64; expected \(labels,\) of whole numbers"),
+    ("labels.npy", np.zeros(20), r"found \(20,\) float64; expected \(labels,\) of integers"),
 ]
 
 
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_named(file: str, array: object, words: str, folder: Pa
     ("about", "words"),
     [
         ("{", "corruptions.json: found"),
-        ('{"images": 4}', 'expected {"severities": '),
+        ('{"images": 4}', 'expected for example {"severities": '),
         (
             '{"severities": [6], "images": 20}',
             r"severities \(6,\); expected some of \(1, 2, 3, 4, 5",
