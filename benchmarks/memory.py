@@ -39,9 +39,9 @@ class _Alive(TorchDispatchMode):
         self.now -= size
 
 
-def peak(network: nn.Module, call: Callable[[], object]) -> int:
-    """Bytes: the network's own, and the most that the call holds at once."""
-    own = {each.data_ptr(): each for each in (*network.parameters(), *network.buffers())}
+def peak(model: nn.Module, call: Callable[[], object]) -> int:
+    """Bytes: the model's own, and the most that the call holds at once."""
+    own = {each.data_ptr(): each for each in (*model.parameters(), *model.buffers())}
     alive = _Alive()
     alive.known.update(each.untyped_storage().data_ptr() for each in own.values())
     with alive:

@@ -21,7 +21,7 @@ from report.made_up import made_up, write_trace  # noqa: E402
 from realistic_tta.benchmark.results import Results  # noqa: E402
 from realistic_tta.cli.main import main  # noqa: E402
 
-SETTINGS = ("continual", "mixed", "gradual", "episodic", "correlated")
+SCENARIOS = ("continual", "mixed", "gradual", "episodic", "correlated")
 SEEN = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
 OPEN = "return performance.getEntriesByType('navigation')[0].loadEventEnd"
 CLICK = """
@@ -35,7 +35,7 @@ def measure() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = Results(folder)
-        records = made_up(seeds=7, settings=SETTINGS)[:2000]
+        records = made_up(seeds=7, scenarios=SCENARIOS)[:2000]
         for record in records:
             store.write(record)
         for record in [each for each in records if each.method == "rectified_tema"][:10]:
@@ -67,7 +67,7 @@ def opened(page: Page, out: Path) -> None:
         work.append(_work(page))
         seen.append(page.run(SEEN) / 1000)
         times.append(page.run(OPEN) / 1000)
-        page.wait("return document.getElementById('plot-sizes').data")
+        page.wait("return document.getElementById('plot-sizes').dataset")
         clicks += [page.run(CLICK) for _ in range(4)]
     print(f"opens in {median(times[1:]):.2f} s; the first time {times[0]:.2f} s")
     print(f"headline seen after {median(seen[1:]):.2f} s; the first time {seen[0]:.2f} s")

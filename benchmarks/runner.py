@@ -3,7 +3,7 @@
     make bench
     python benchmarks/runner.py --images 16 --repeats 1
 
-Batch size 1, where everything around the network is felt most. The same experiments are run by one
+Batch size 1, where everything around the model is felt most. The same experiments are run by one
 worker and by two, in turns; time counts from the first batch to the last record, so that starting
 processes is left out. Overhead is what a record's `seconds` have over its `method_seconds`: reading
 images, counting, telling. The target of two workers needs two idle cores; overhead is a ratio
@@ -22,14 +22,14 @@ from pathlib import Path
 
 import torch
 
-from realistic_tta.benchmark.data import prepare
+from realistic_tta.benchmark.datasets import prepare
 from realistic_tta.benchmark.engines import run_local
 from realistic_tta.benchmark.events import Finished, Progress
 from realistic_tta.benchmark.experiment import Experiment, grid
 from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.runner import make_jobs
 
-METHODS = ("source", "tbn", "tema", "rectified_tema")  # the plain network is the hardest case
+METHODS = ("source", "tbn", "tema", "rectified_tema")  # the plain model is the hardest case
 SPEEDUP, OVERHEAD = 1.8, 3.0  # at least; at most, in percent
 
 
@@ -59,8 +59,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    axes = {"data": "cifar10-c-sample", "batch_size": 1, "images": arguments.images}
-    experiments = grid(axes | {"method": METHODS, "seed": [1, 2]})
+    axes = {"datasets": "cifar10-c-sample", "batch_sizes": 1, "images": arguments.images}
+    experiments = grid(axes | {"methods": METHODS, "seeds": [1, 2]})
     print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}; batch size 1,")
     print(f"{len(experiments)} experiments of {15 * arguments.images} images")
     seconds: dict[int, list[float]] = {1: [], 2: []}

@@ -9,7 +9,7 @@ from typing import Any
 from bench_subjects import record
 
 from realistic_tta.benchmark.results import PartResult, Record
-from realistic_tta.benchmark.trace_files import Trace, TracePoint
+from realistic_tta.benchmark.traces import Trace, TracePoint
 from realistic_tta.data.registry import CORRUPTIONS
 
 METHODS = ("source", "tbn", "tema", "rectified_tema")
@@ -25,20 +25,20 @@ def run(method: str, size: int, seed: int = 1, **changes: Any) -> Record:
         PartResult(name, 5, IMAGES, (place + 2 * number) % IMAGES)
         for number, name in enumerate(CORRUPTIONS)
     )
-    course, seen = [], 0
+    error_curve, seen = [], 0
     for part in parts:  # the first half of each all right
         wrong = 100 * part.wrong / (IMAGES / 2)
-        course += [(seen + IMAGES // 2, 0.0), (seen + IMAGES, wrong)]
+        error_curve += [(seen + IMAGES // 2, 0.0), (seen + IMAGES, wrong)]
         seen += IMAGES
     values: dict[str, Any] = {
         "error": sum(part.error for part in parts) / len(parts),
         "parts": parts,
-        "course": tuple(course),
+        "error_curve": tuple(error_curve),
         "cost": 1 + place / 4,
         "images": IMAGES,
         "finished": "2024-01-01T00:00:00+00:00",
     }
-    key = f"{method}-{size}-{seed}-{changes.get('data', '')}{changes.get('settings', '')}"
+    key = f"{method}-{size}-{seed}-{changes.get('dataset', '')}{changes.get('hyperparameters', '')}"
     key = re.sub(r"\W", "-", key)  # it names files
     return record(key, method=method, batch_size=size, seed=seed, **(values | changes))
 
@@ -52,8 +52,14 @@ def runs(
 def momentum_runs(data: str = "cifar10-c") -> list[Record]:
     fixed = [{"momentum": momentum} for momentum in (1.0, 0.1, 0.01)]
     return [
-        run("tema", size, data=data, settings=settings, error=10.0 * place + size / 10)
-        for place, settings in enumerate([{}, *fixed], start=1)
+        run(
+            "tema",
+            size,
+            dataset=data,
+            hyperparameters=hyperparameters,
+            error=10.0 * place + size / 10,
+        )
+        for place, hyperparameters in enumerate([{}, *fixed], start=1)
         for size in (1, 4, 16, 64, 200)
     ]
 
@@ -64,10 +70,9 @@ def trace(key: str) -> Trace:
     points = tuple(
         TracePoint(
             images,
-            shift + images / 100,
             (0.1, None if images == 4 else 0.2, 0.5),
             (1.0 + shift, None if images == 4 else 10.0 + images, 100.0),
         )
         for images in range(4, 41, 4)
     )
-    return Trace(key, "layer1.bn2", 7, 0.25, LAYERS, points)
+    return Trace(key, LAYERS, points)

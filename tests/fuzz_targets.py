@@ -26,23 +26,22 @@ from safetensors.torch import save
 from subjects import convolutional
 
 import realistic_tta
-from realistic_tta.benchmark import checkpoints as unfinished
+from realistic_tta.benchmark import checkpoints
 from realistic_tta.benchmark.experiment import grid, read_grid
 from realistic_tta.benchmark.exports import to_csv
-from realistic_tta.benchmark.metrics import Tally
+from realistic_tta.benchmark.metrics import Metrics
 from realistic_tta.benchmark.results import Results
-from realistic_tta.benchmark.trace_files import Trace, TracePoint, read_trace
-from realistic_tta.data.archives import list_files
+from realistic_tta.benchmark.traces import Trace, TracePoint, read_trace
+from realistic_tta.data.archives import list_files, unpack
+from realistic_tta.data.cifar import read_tile_sheets
 from realistic_tta.data.cifar_batches import read_cifar10_batches
 from realistic_tta.data.cifar_c import open_cifar_c
-from realistic_tta.data.cifar_sheets import read_tile_sheets
 from realistic_tta.data.decode import decode_rgb
 from realistic_tta.data.imagenet_c import open_imagenet_c, read_list
 from realistic_tta.data.registry import CIFAR10_CLASSES
-from realistic_tta.data.unpack import unpack
 from realistic_tta.errors import RealisticTTAError
 from realistic_tta.models.checkpoints import load_weights
-from realistic_tta.models.keras_weights import read_tensors
+from realistic_tta.models.keras_weights import read_keras_tensors
 from realistic_tta.report.page import page
 
 IMAGES, LABELS = published.random_images(10), [n % 10 for n in range(10)]
@@ -151,7 +150,7 @@ KERAS = {"paths": ["shard"], "weights": [{"name": "a/kernel", "shape": [2, 2], "
 
 def load_keras(content: bytes, folder: Path) -> object:
     put(folder, "shard", bytes(16))
-    return read_tensors(put(folder, "model.json", content))
+    return read_keras_tensors(put(folder, "model.json", content))
 
 
 def load_record(content: bytes, folder: Path) -> object:
@@ -162,7 +161,7 @@ def load_record(content: bytes, folder: Path) -> object:
     return to_csv(records), page(records, folder, "0").encode()
 
 
-TRACE = Trace("a", "1", 3, 0.5, ("1", "4"), (TracePoint(4, 0.1, (0.5, None), (1.0, 2.0)),))
+TRACE = Trace("a", ("1", "4"), (TracePoint(4, (0.5, None), (1.0, 2.0)),))
 
 
 def load_trace(content: bytes, folder: Path) -> object:
@@ -175,40 +174,38 @@ def load_schema(content: bytes, folder: Path) -> object:
     return Results(folder).read()
 
 
-def load_grid(ending: str, content: bytes, folder: Path) -> object:
-    return grid(*read_grid(put(folder, f"grid.{ending}", content)))
+def load_grid(content: bytes, folder: Path) -> object:
+    return grid(*read_grid(put(folder, "grid.toml", content)))
 
 
-TOML = b"""data = "cifar10-c-sample"
-method = ["tbn", "tema"]
-batch_size = [4, 1]
+TOML = b"""datasets = "cifar10-c-sample"
+methods = ["tbn", "tema"]
+batch_sizes = [4, 1]
 
-[settings.tema]
+[hyperparameters.tema]
 momentum = 0.1
-"""
-YAML = b"""data: cifar10-c-sample
-method: [tbn, tema]
-batch_size: [4, 1]
-settings: {tema: {momentum: 0.1}}
 """
 
 
 @functools.cache
 def good_state() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "a.pt"
-        unfinished.save(place, realistic_tta.adapt(convolutional(), "tema"), Tally.start(4, 2))
+        place = Path(folder) / "a.safetensors"
+        checkpoints.save(place, realistic_tta.adapt(convolutional(), "tema"), Metrics.start(4, 2))
         return place.read_bytes()
 
 
 def load_state(content: bytes, folder: Path) -> object:
     adapted = realistic_tta.adapt(convolutional(), "tema")
-    return unfinished.restore(put(folder, "a.pt", content), adapted)
+    return checkpoints.restore(put(folder, "a.safetensors", content), adapted)
 
 
-def load_state_with_sum(content: bytes, folder: Path) -> object:
-    """As one would write it who wants it to be read."""
-    return load_state(hashlib.sha256(content).digest() + content, folder)
+def load_resealed_state(content: bytes, folder: Path) -> object:
+    """The file with a valid checksum, as somebody would write it who wants it to be read."""
+    start = content.find(b'"checksum":"') + len(b'"checksum":"')
+    blank = content[:start] + b"0" * 64 + content[start + 64 :]
+    digest = hashlib.sha256(blank).hexdigest().encode()
+    return load_state(blank[:start] + digest + blank[start + 64 :], folder)
 
 
 MEMBERS = {"a/one": b"1" * 700, "a/two": b"2"}
@@ -247,11 +244,10 @@ TARGETS: dict[str, Target] = {
     ),
     "record": Target(lambda: record().to_json().encode(), load_record),
     "trace": Target(lambda: TRACE.to_json().encode(), load_trace),
-    "schema.json": Target(lambda: b'{"schema": 1}', load_schema),
-    "toml grid": Target(lambda: TOML, functools.partial(load_grid, "toml")),
-    "yaml grid": Target(lambda: YAML, functools.partial(load_grid, "yaml")),
-    "unfinished run": Target(good_state, load_state),
-    "unfinished run, summed": Target(lambda: good_state()[unfinished.SUM :], load_state_with_sum),
+    "schema.json": Target(lambda: b'{"schema": 2}', load_schema),
+    "toml grid": Target(lambda: TOML, load_grid),
+    "checkpoints run": Target(good_state, load_state),
+    "checkpoints run, resealed": Target(good_state, load_resealed_state),
 }
 
 

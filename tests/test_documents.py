@@ -1,32 +1,31 @@
-"""README and docs are true: their programs run, what they name exists."""
+"""README and docs are true: their programs run, and the names in them exist."""
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
 
-from realistic_tta import METHODS
-from realistic_tta.benchmark.data import DATA
-from realistic_tta.benchmark.experiment import grid, read_grid
-from realistic_tta.benchmark.paper_tables import TABLES
-from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta import METHODS, Health
+from realistic_tta.benchmark.datasets import DATASETS
+from realistic_tta.benchmark.experiment import AXES, grid, read_grid
+from realistic_tta.benchmark.paper_tables import TABLES, paper_errors
+from realistic_tta.benchmark.results import FIELDS, SCHEMA
+from realistic_tta.benchmark.scenarios import SCENARIOS
+from realistic_tta.cli.demo import BATCH_SIZES, STATISTICS, headline
 from realistic_tta.cli.main import main
-from realistic_tta.demo.display import results
-from realistic_tta.demo.experiment import Setup
-from realistic_tta.demo.words import headline
+from realistic_tta.report.catalogue import FIGURES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+REGISTRIES: tuple[dict[str, Any], ...] = (DATASETS, SCENARIOS, METHODS)
+NEEDS = ("timm", "torchvision", "onnxruntime", "onnxscript")  # of some pages only
 
 
 def programs(document: Path) -> list[str]:
@@ -37,26 +36,28 @@ def by_name(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
-NEEDS = ("timm", "torchvision", "onnxruntime", "onnxscript")  # of some pages only
+def first_column(name: str) -> list[str]:
+    """The code in the first column of all tables of a document."""
+    cells = re.findall(r"^\| (`[^|]*) \|", (ROOT / name).read_text(), flags=re.MULTILINE)
+    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
 
 
 @pytest.fixture
-def a_world_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A page may write files, and add to the lists of data sets and settings."""
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page may write files, and add to the registries."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
-    data, settings = set(DATA), set(SETTINGS)
+    before = [dict(registry) for registry in REGISTRIES]
     yield
-    for name in set(DATA) - data:
-        del DATA[name]
-    for name in set(SETTINGS) - settings:
-        del SETTINGS[name]
+    for registry, content in zip(REGISTRIES, before, strict=True):
+        registry.clear()
+        registry.update(content)
 
 
-@pytest.mark.usefixtures("a_world_apart")
+@pytest.mark.usefixtures("isolated")
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if programs(d)], ids=by_name)
 def test_programs_run_as_written(document: Path) -> None:
-    """Those of one document in turn, each seeing what came before."""
+    """The programs of one document run in turn, each with the names of those before."""
     for package in NEEDS:
         if any(f"import {package}\n" in program for program in programs(document)):
             pytest.importorskip(package)
@@ -65,7 +66,8 @@ def test_programs_run_as_written(document: Path) -> None:
         with warnings.catch_warnings():
             if "torch.onnx.export" in program:
                 warnings.simplefilter("ignore")  # the exporter's own
-            exec(compile(program, by_name(document), "exec"), names)  # noqa: S102 - our own
+            code = compile(program, by_name(document), "exec", dont_inherit=True)
+            exec(code, names)  # noqa: S102 - our own
 
 
 def test_every_function_named_in_paper_to_code_exists() -> None:
@@ -95,77 +97,99 @@ def test_every_equation_of_the_paper_has_its_function() -> None:
         assert item in text
 
 
-def test_links_between_documents_lead_somewhere() -> None:
-    for document in DOCUMENTS:
-        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / link).exists(), f"{by_name(document)}: {link}"
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (document.parent / link).exists(), link
+    for path in re.findall(r"`((?:tests|tools|benchmarks|examples)/[\w/]+\.py)`", text):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
+        assert (ROOT / path).exists() or (ROOT / "src/realistic_tta" / path).exists(), path
 
 
-def test_readme_lists_the_methods() -> None:
-    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    assert listed == list(METHODS)
+def test_every_picture_is_shown_somewhere() -> None:
+    shown = {
+        (document.parent / link).resolve()
+        for document in DOCUMENTS
+        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", document.read_text())
+    }
+    assert shown == {path.resolve() for path in ROOT.glob("docs/images/**/*.png")}
 
 
-def test_every_setting_is_described_and_the_grid_shown_is_one(tmp_path: Path) -> None:
+def test_readme_lists_options_and_methods() -> None:
+    shared = ["flip", "smooth_labels", "guard", "nonfinite", "compile", "process_group"]
+    assert first_column("README.md") == [*shared, *METHODS]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_hyperparameter_is_described(method: str) -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    assert f"**{method}" in text or re.search(rf"^##+ {method}\b", text, flags=re.MULTILINE)
+    described = re.findall(r"`(\w+)(?:=[^`]*)?`", text)
+    assert set(METHODS[method].settings_type.names()) <= {*described, "statistics_momentum"} | {
+        "temperature",
+        "key_momentum",
+    }
+
+
+def test_every_scenario_and_axis_is_described_and_the_file_shown_is_read(tmp_path: Path) -> None:
+    options = [f"--{name.replace('_', '-')}" for name in AXES] + ["--momentums"]
+    column = first_column("docs/benchmark.md")
+    assert column[len(options) :] == list(SCENARIOS)
+    assert set(column[: len(options)]) == set(options)
     text = (ROOT / "docs/benchmark.md").read_text()
-    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(SETTINGS)
-    shown = dict(re.findall(r"```(toml|yaml)\n(.*?)```", text, flags=re.DOTALL))
-    for ending, content in shown.items():
-        (tmp_path / f"grid.{ending}").write_text(content)
+    (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "grid.toml").write_text(shown)
     assert len(grid(*read_grid(tmp_path / "grid.toml"))) == 2 * 2 * 3 * 3 * 3
-    assert read_grid(tmp_path / "grid.yaml") == read_grid(tmp_path / "grid.toml")
+
+
+def test_every_field_of_a_record_is_described() -> None:
+    assert tuple(first_column("docs/result_fields.md")) == FIELDS
+    assert f"| `schema` | {SCHEMA} |" in (ROOT / "docs/result_fields.md").read_text()
+
+
+def test_every_field_of_health_is_described() -> None:
+    assert first_column("docs/deploy.md") == [field.name for field in fields(Health)]
 
 
 def test_every_table_of_the_paper_is_described() -> None:
-    text = (ROOT / "docs/reproduce.md").read_text()
-    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(TABLES)
+    assert first_column("docs/reproduce.md") == list(TABLES)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/idea.md"])
-def test_documents_show_what_the_command_prints(
-    document: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_figure_is_described() -> None:
+    titles = re.findall(r"^## `(\w+)`$", (ROOT / "docs/figures.md").read_text(), flags=re.MULTILINE)
+    assert set(titles) == set(FIGURES)
+
+
+def test_the_idea_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     main(["momentum", "--classes", "10", "--source-batch-size", "128", "--batch-size", "4"])
     printed = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert all(line in (ROOT / document).read_text() for line in printed)
+    assert len(printed) > 4
+    assert all(line in (ROOT / "docs/idea.md").read_text() for line in printed)
 
 
-def test_the_idea_is_told_with_figures_of_the_demo() -> None:
-    rows = csv.DictReader(io.StringIO((ROOT / "docs/demo.csv").read_text()))
-    measured = {(row["method"], int(row["batch_size"])): float(row["error"]) for row in rows}
+def test_the_idea_quotes_the_paper() -> None:
     text = (ROOT / "docs/idea.md").read_text()
+    numbers = paper_errors("cifar10-c", "continual")
     shown = re.findall(r"^\|.*\(`(\w+)`\) \|(.*)\|$", text, flags=re.MULTILINE)
     assert {method for method, _ in shown} == {"source", "tbn", "tema", "rectified_tema"}
     for method, cells in shown:
-        sizes = (64, 64, 64) if method == "source" else (64, 4, 1)
-        expected = [f"{measured[method, size]:.1f}" for size in sizes]
+        expected = [f"{numbers[method, size]:.2f}" for size in (200, 4, 1)]
         assert [cell.strip(" *") for cell in cells.split("|")] == expected
 
 
-def test_readme_shows_what_the_demo_printed() -> None:
-    """docs/demo.csv is what `rtta results --csv` wrote after a run of `rtta demo`."""
-    rows = list(csv.DictReader(io.StringIO((ROOT / "docs/demo.csv").read_text())))
-    setup = Setup()
-    assert {row["experiment"] for row in rows} == {each.id for each in setup.experiments()}
-    errors = {(row["method"], int(row["batch_size"])): float(row["error"]) for row in rows}
-    errors |= {("source", size): errors["source", 64] for size in setup.batch_sizes}
-    console = Console(width=80, file=io.StringIO(), highlight=False)
-    console.print(results(errors, setup))
-    console.print(headline(errors, setup))
-    assert isinstance(console.file, io.StringIO)
-    readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
-    for line in console.file.getvalue().splitlines():
-        assert line.strip() in readme
-
-
-def test_the_page_on_scale_shows_what_the_command_prints() -> None:
-    ran = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, str(ROOT / "benchmarks/scaling.py")],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.stdout.strip() in (ROOT / "docs/scaling.md").read_text()
+def test_readme_shows_what_the_demo_prints() -> None:
+    """The sentence below the table of the demo follows from the numbers in it."""
+    text, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
+    errors: dict[tuple[str, int], float] = {}
+    for method in STATISTICS:
+        (row,) = re.findall(rf"^ *{method}  .*$", text, flags=re.MULTILINE)
+        cells = re.findall(r"\d+\.\d", row)
+        errors |= {
+            (method, size): float(cell) for size, cell in zip(BATCH_SIZES, cells, strict=True)
+        }
+    assert headline(errors, BATCH_SIZES) in " ".join(text.split())
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

@@ -83,12 +83,10 @@ FOUND = {  # by fuzzing; each once ended in another error, or not at all
     ),
     "a label that no array holds": ("labels.json", b"[1e5, 99999999999999999999999]"),
     "a severity of another script": ("imagenet-c tar", tar("w", {"fog/\u00b2/n/a.JPEG": b"x"})),
-    "lists in lists": ("yaml grid", b"batch_size: " + b"[" * 50_000),
-    "names that stand for names": ("yaml grid", b"a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*b]\n"),
-    "more experiments than anyone runs": ("toml grid", b"seed = [" + b"1," * 40_000 + b"]"),
-    "a date of no calendar": ("yaml grid", b"seed: 2001-99-99\n"),
-    "numbers for names": ("toml grid", b"data = [4, 1]\n"),
-    "a table for a name": ("yaml grid", b"method: [tbn, size: t4, 1]\n"),
+    "lists in lists": ("toml grid", b"batch_sizes = " + b"[" * 50_000),
+    "more experiments than anyone runs": ("toml grid", b"seeds = [" + b"1," * 40_000 + b"]"),
+    "numbers for names": ("toml grid", b"datasets = [4, 1]\n"),
+    "a table for a name": ("toml grid", b"methods = [{size = 4}]\n"),
     "half of a character": ("record", b'{"key": "\\ud800"}'),
 }
 

@@ -12,14 +12,15 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench_subjects import PARTS, record
 
 from realistic_tta.benchmark.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
-from realistic_tta.benchmark.results import FIELDS, SCHEMA, PartResult, Record, Results, write_whole
+from realistic_tta.benchmark.results import FIELDS, SCHEMA, PartResult, Record, Results, write_file
 from realistic_tta.benchmark.strict_json import KINDS
-from realistic_tta.benchmark.trace_files import Trace
+from realistic_tta.benchmark.traces import Trace
 from realistic_tta.errors import ResultsError
 
 
@@ -55,12 +56,12 @@ def test_a_failure_gives_way_to_a_result_and_never_the_reverse(tmp_path: Path) -
     assert results.read() == [record()]
 
 
-@pytest.mark.parametrize("content", ['{"schema": 2}', "{}", "", "[1]"])
+@pytest.mark.parametrize("content", ['{"schema": 1}', "{}", "", "[1]"])
 def test_a_folder_of_another_schema_is_refused_and_stays_as_it_was(
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "schema.json").write_text(content)
-    with pytest.raises(ResultsError, match=r"expected 1\. Give another folder"):
+    with pytest.raises(ResultsError, match=r"expected 2\. Use another folder"):
         Results(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["schema.json"]
     assert (tmp_path / "schema.json").read_text() == content
@@ -71,7 +72,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     results.write(record())
     path = results.records / "a.json"
     path.write_text(path.read_text()[:40])
-    with pytest.raises(ResultsError, match=r"a\.json: no record of schema 1"):
+    with pytest.raises(ResultsError, match=r"a\.json is not a record of schema 2"):
         results.read()
 
 
@@ -85,12 +86,12 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    write_whole(tmp_path / "file", b"before")
+    write_file(tmp_path / "file", b"before")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ResultsError, match=r"No space left on device.*nothing half-written"):
-        write_whole(tmp_path / "file", b"after")
+    with pytest.raises(ResultsError, match=r"No space left on device.*no partial file"):
+        write_file(tmp_path / "file", b"after")
     with pytest.raises(ResultsError):
-        write_whole(tmp_path / "other", b"after")
+        write_file(tmp_path / "other", b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"before"
 
@@ -100,13 +101,15 @@ def test_a_write_that_the_disk_refuses_is_an_error_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real error of a full device, not one that the test made."""
+    open_file = Path.open
 
-    def on_full_disk(**_: object) -> tuple[int, str]:
-        return os.open("/dev/full", os.O_WRONLY), str(tmp_path / ".x.partial")
+    def open_on_full_disk(path: Path, mode: str) -> Any:
+        path.touch()
+        return open_file(Path("/dev/full"), mode.replace("x", "w"))
 
-    monkeypatch.setattr("tempfile.mkstemp", on_full_disk)
+    monkeypatch.setattr(Path, "open", open_on_full_disk)
     with pytest.raises(ResultsError, match="No space left on device"):
-        write_whole(tmp_path / "file", b"x" * 100_000)
+        write_file(tmp_path / "file", b"x" * 100_000)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,11 +145,11 @@ def test_every_field_is_documented() -> None:
 
 def test_a_row_has_the_scalars_and_an_error_for_each_corruption() -> None:
     parts = (*PARTS, PartResult("fog", 4, 8, 0))
-    row = flat(record(parts=parts, settings={"b": 1, "a": 2}))
+    row = flat(record(parts=parts, hyperparameters={"b": 1, "a": 2}))
     assert row["error_fog"] == (25 + 0) / 2
     assert row["error_snow"] == 50
-    assert json.loads(row["settings"]) == {"a": 2, "b": 1}
-    assert set(FIELDS) - set(row) == {"parts", "course"}
+    assert json.loads(row["hyperparameters"]) == {"a": 2, "b": 1}
+    assert set(FIELDS) - set(row) == {"parts", "error_curve"}
 
 
 def test_csv_reads_back() -> None:
@@ -170,12 +173,12 @@ def test_a_pivot_averages_and_says_over_what() -> None:
     assert table.averaged == {"seed": [1, 2]}
     with pytest.raises(ResultsError, match='did you mean "error"'):
         pivot(records, "method", "batch_size", "errr")
-    with pytest.raises(ResultsError, match="setting is no number"):
-        pivot(records, "method", "batch_size", "setting")
+    with pytest.raises(ResultsError, match="scenario is not a number"):
+        pivot(records, "method", "batch_size", "scenario")
 
 
 def test_the_newest_record_of_an_experiment_counts() -> None:
-    """A network that was exchanged gives another record of the same experiment."""
+    """A model that was exchanged gives another record of the same experiment."""
     old = record("a", experiment="x", finished="2024-01-01T00:00:00+00:00", error=1.0)
     new = record("b", experiment="x", finished="2024-01-02T00:00:00+00:00", error=2.0)
     assert latest([new, old]) == [new]
@@ -216,25 +219,24 @@ def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None
         ("seed", 10**400),
         ("status", "perhaps"),
         ("key", "../../elsewhere"),
-        ("settings", []),
-        ("schema", 2),
+        ("hyperparameters", []),
+        ("schema", 1),
         ("parts", [["fog", 5, 0, 0]]),
         ("parts", [["fog", 5, 8, 9]]),
         ("parts", [[1, 5, 8, 2]]),
-        ("course", [[1, "x"]]),
+        ("error_curve", [[1, "x"]]),
         ("method", "\ud800"),
-        ("replay", 1),
     ],
 )
 def test_a_record_with_a_value_that_cannot_be_is_refused(name: str, value: object) -> None:
     fields = json.loads(record().to_json()) | {name: value}
-    with pytest.raises(ResultsError, match="no record of schema 1"):
+    with pytest.raises(ResultsError, match="not a record of schema 2"):
         Record.from_json(json.dumps(fields))
 
 
 def test_numbers_that_json_does_not_have_are_refused() -> None:
     text = record().to_json().replace("37.5", "NaN")
-    with pytest.raises(ResultsError, match="no record"):
+    with pytest.raises(ResultsError, match="not a record"):
         Record.from_json(text)
 
 

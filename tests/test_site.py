@@ -25,7 +25,7 @@ FIGURE = re.compile(r"\d+\.\d")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `make docs` builds it, but elsewhere."""
+    """The site as `make docs` builds it, in another folder."""
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
     pytest.importorskip("material")
@@ -51,8 +51,8 @@ def test_every_document_is_a_page_of_the_site(site: Path) -> None:
 
 
 @together
-def test_the_site_asks_nobody_for_anything(site: Path) -> None:
-    """No font, program, style or picture from elsewhere; links may lead there."""
+def test_the_site_works_offline(site: Path) -> None:
+    """No page loads a font, script, style or picture from another host."""
     for page in site.rglob("*.html"):
         asked = re.findall(r'<(?:script|img|iframe)[^>]* src="(\w+:)?//', page.read_text())
         asked += re.findall(r'<link[^>]* href="https?://[^"]*"[^>]*>', page.read_text())
@@ -69,7 +69,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 @together
 def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
     start = (site / "index.html").read_text()
-    assert 'href="notebooks/your_network_meets_fog.html"' in start
+    assert 'href="notebooks/your_model_meets_fog.html"' in start
     assert ".ipynb" not in start
 
 
@@ -86,7 +86,7 @@ def test_examples_in_what_builds_the_site_hold(name: str) -> None:
 
 
 def test_the_target_builds_as_this_test_does() -> None:
-    """Without --quiet, which would also silence the warnings that are counted."""
+    """Without --quiet, which would also hide the warnings that are counted."""
     assert "mkdocs build --strict\n" in (ROOT / "Makefile").read_text()
 
 
@@ -101,9 +101,9 @@ def pictures(notebook: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-@pytest.mark.filterwarnings("ignore")  # what runs and what reads notebooks warns of its own
+@pytest.mark.filterwarnings("ignore")  # of nbclient and nbformat
 def test_a_notebook_runs_and_prints_what_it_is_stored_with(path: Path) -> None:
-    """Up to two points: another processor rounds otherwise, and some photographs tip over."""
+    """Numbers may differ by two points: other processors round differently."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     stored = json.loads(path.read_text())

@@ -11,10 +11,10 @@ EXAMPLE = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.DOTALL | re.MULTILINE)
 
 
 class DoctestBlocks(griffe.Extension):
-    """Fences what pytest runs as a doctest; griffe itself sees only a section named Examples."""
+    """Fences every doctest; griffe itself recognizes only a section named Examples."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called for every module, class, function and attribute."""
+        """Fences the examples of a module, class, function or attribute."""
         if obj.docstring:
             obj.docstring.value = fenced(obj.docstring.value)
 

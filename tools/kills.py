@@ -1,7 +1,7 @@
 """Kills a command at random moments, starts it again, and compares the end with an unbroken run.
 
     python tools/kills.py bench [--kills 100]       `rtta bench`, with all its workers
-    python tools/kills.py save [--kills 100]        a network that saves its state after every batch
+    python tools/kills.py save [--kills 100]        a model that saves its state after every batch
     python tools/kills.py download [--kills 100]    a file from a slow server on this machine
     python tools/kills.py command [--kills 100] -- PROGRAM ... {folder} ...
 
@@ -59,20 +59,20 @@ import sys
 from pathlib import Path
 import torch
 import realistic_tta
-from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.models.checkpoints import load_model
 
 torch.set_num_threads(1)
 state = Path(sys.argv[1], "state.safetensors")
 state.parent.mkdir(exist_ok=True, parents=True)
-network = load_model("cifar10")
+model = load_model("cifar10")
 if state.exists():
-    adapted = realistic_tta.load(state, network)
+    adapted = realistic_tta.load(state, model)
 else:
-    adapted = realistic_tta.adapt(network, "realistic")
+    adapted = realistic_tta.adapt(model, "realistic")
 adapted.autosave(state, every_batches=1)
 print("begun", flush=True)
-images = torch.from_numpy(load_sample().images[:300]).permute(0, 3, 1, 2).float() / 255
+images = torch.from_numpy(load_bundled_images().images[:300]).permute(0, 3, 1, 2).float() / 255
 for image in images.split(1)[int(adapted.step):]:
     adapted(image)
 """

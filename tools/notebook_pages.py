@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links between documents lead to the pages, only that to download to the notebook."""
+    """Makes links lead to the pages of notebooks, except the link to download one."""
     return re.sub(r"(?<!Download the notebook\]\()(\b[\w/]+)\.ipynb\)", r"\1.md)", markdown)
 
 
@@ -45,7 +45,7 @@ def page(notebook: dict[str, Any]) -> str:
 
 
 def parts(cell: dict[str, Any]) -> list[str]:
-    """Text as it is; code in a fence, then what it printed and drew."""
+    """The cell as Markdown: text unchanged, or code in a fence with its outputs."""
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return [source]
@@ -57,14 +57,14 @@ def parts(cell: dict[str, Any]) -> list[str]:
 
 
 def picture(output: dict[str, Any]) -> str:
-    """What a cell drew, inside the page."""
+    """A picture of a cell, embedded in the page."""
     return (
         f"![drawn by the cell above](data:image/png;base64,{output['data']['image/png'].strip()})"
     )
 
 
 def printed(outputs: Iterable[dict[str, Any]]) -> str:
-    r"""What a cell printed, all of it in one block.
+    r"""The text that a cell printed, in one block.
 
     >>> printed([{"text": ["fog: 35\n"]}, {"text": ["adapted: 18\n"]}])
     '```text\nfog: 35\nadapted: 18\n```'

@@ -1,6 +1,6 @@
-"""Runs the notebooks of docs/notebooks and stores them with what they printed and drew.
+"""Runs the notebooks of docs/notebooks and stores them with their outputs.
 
-Nothing of the machine is kept: no times, no paths, no versions. After a change of a notebook:
+Times, paths and versions are not stored. After a change of a notebook:
 
     python tools/run_notebooks.py [NAME ...]
 """

@@ -1,10 +1,10 @@
-"""A soak: 100,000 batches of one image each, after which memory and cost must be as at the start.
+"""Long-running stability: memory and cost after 100,000 batches of one image must not have grown.
 
     python tools/soak.py [--batches 100000] [--methods tbn,tema,rectified_tema,tent]
 
 Real digits (scikit-learn's, 8 x 8 pixels) under light that changes every thousand images go through
-a small network trained on them. One process, one thread. Memory is what the system holds for the
-process (RSS); cost is the method's CPU time over the plain network's, measured in the same thousand
+a small model trained on them. One process, one thread. Memory is what the system holds for the
+process (RSS); cost is the method's CPU time over the plain model's, measured in the same thousand
 batches, so that other work on the machine does not look like a drift. Ends with code 1 if the
 memory grew by more than 4 MB or the cost by more than 10 percent.
 """
@@ -16,9 +16,10 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from sklearn.datasets import load_digits
@@ -28,7 +29,7 @@ from torch.nn import functional
 import realistic_tta
 
 BLOCK = 1000  # batches
-SLICE = 100  # batches by which the method and the plain network take turns
+SLICE = 100  # batches by which the method and the plain model take turns
 TENTH = 10  # the start, the middle and the end of a run are a tenth of it each
 MOST_GROWTH = 4.0  # MB
 MOST_DRIFT = 1.10
@@ -36,7 +37,7 @@ METHODS = "tbn,tema,rectified_tema,tent"
 
 
 class Block(NamedTuple):
-    """A thousand batches: MB of the process, CPU seconds of the method and of the plain network."""
+    """A thousand batches: MB of the process, CPU seconds of the method and of the plain model."""
 
     memory: float
     method: float
@@ -50,18 +51,18 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def trained(images: Tensor, labels: Tensor, epochs: int = 8) -> nn.Module:
-    network = nn.Sequential(
+    model = nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
     )
-    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(epochs):
         for batch in torch.randperm(len(images)).split(64):
             optimizer.zero_grad()
-            functional.cross_entropy(network(images[batch]), labels[batch]).backward()
+            functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             optimizer.step()
-    return network.eval()
+    return model.eval()
 
 
 def light(images: Tensor, number: int) -> Tensor:
@@ -79,22 +80,25 @@ def memory() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def seconds(network: nn.Module, images: Iterable[Tensor]) -> float:
+def seconds(model: nn.Module, images: Iterable[Tensor]) -> float:
     start = time.process_time()
     with torch.no_grad():
         for image in images:
-            network(image)
+            model(image)
     return time.process_time() - start
 
 
-def soak(network: nn.Module, method: str, images: Tensor, blocks: int) -> Iterator[Block]:
-    adapted = realistic_tta.adapt(network, method, classes=10, source_batch_size=64)
+def soak(model: nn.Module, method: str, images: Tensor, blocks: int) -> Iterator[Block]:
+    taken = {each.name for each in fields(realistic_tta.METHODS[method].settings_type)}
+    known = {"classes": 10, "source_batch_size": 64}
+    options: dict[str, Any] = {name: value for name, value in known.items() if name in taken}
+    adapted = realistic_tta.adapt(model, method, **options)
     for number in range(blocks):
         batches = light(images, number).split(1)
         method_seconds = plain_seconds = 0.0
         for start in range(0, BLOCK, SLICE):
             method_seconds += seconds(adapted, batches[start : start + SLICE])
-            plain_seconds += seconds(network, batches[start : start + SLICE])
+            plain_seconds += seconds(model, batches[start : start + SLICE])
         yield Block(memory(), method_seconds, plain_seconds)
 
 
@@ -127,13 +131,13 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     images, labels = digits()
-    network = trained(images, labels)
+    model = trained(images, labels)
     print(f"{arguments.batches:,} batches of one image; start / middle / end of the run\n")
-    print("| method | MB held | growth | CPU a thousand | over the plain network | drift |")
+    print("| method | MB held | growth | CPU a thousand | over the plain model | drift |")
     print("|---|---|---|---|---|---|", flush=True)
     good = True
     for method in arguments.methods.split(","):
-        blocks = list(soak(network, method, images, max(arguments.batches // BLOCK, 2)))
+        blocks = list(soak(model, method, images, max(arguments.batches // BLOCK, 2)))
         line, steady = summary(method, blocks)
         print(line, flush=True)
         good = good and steady

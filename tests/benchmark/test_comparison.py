@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from bench_subjects import record
 
-from realistic_tta.benchmark.comparison import compare, marks, mean_errors
+from realistic_tta.benchmark.comparison import compare, mean_errors, ranks
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.paper_tables import AVERAGE, TABLES
 
@@ -59,9 +59,9 @@ def test_the_marks_on_the_papers_numbers_are_the_papers() -> None:
     """Its bold and underlined figures for CIFAR-100-C, typed from the table."""
     table = TABLES["continual_cifar"]
     block = table.blocks[1]
-    found = marks(compare(table, block, table.rows, block.batch_sizes, {}).paper, table.rows)
-    best = {place for place, mark in found.items() if mark == "best"}
-    second = {place for place, mark in found.items() if mark == "second"}
+    found = ranks(compare(table, block, table.rows, block.batch_sizes, {}).paper, table.rows)
+    best = {place for place, mark in found.items() if mark == 1}
+    second = {place for place, mark in found.items() if mark == 2}
     ours = (200, 16, 4, 2, 1, AVERAGE)
     assert best == {*(("rectified_tema", column) for column in ours), ("adapt_bn", 64)}
     assert second == {

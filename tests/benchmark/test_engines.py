@@ -38,12 +38,12 @@ def test_a_worker_that_is_killed_has_its_experiment_run_on(tmp_path: Path) -> No
     (job,) = make_jobs([experiment("rectified_tema")], tmp_path)
     events = list(run_local([job], tmp_path, 1, save_every=0, evaluate=dies_twice))
     deaths = [event.reason for event in events if isinstance(event, Died)]
-    assert deaths == 2 * ["exit code -9 (killed, perhaps for want of memory)"]
+    assert deaths == 2 * ["exit code -9 (killed, perhaps out of memory)"]
     (record,) = Results(tmp_path).read()
     assert record.resumed == 2
     assert figures(record) == figures(evaluate(job, tmp_path / "alone"))
     assert any(isinstance(event, Progress) for event in events)
-    assert not list((tmp_path / "unfinished").iterdir())
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_what_fails_or_kills_its_worker_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_fails_or_kills_its_worker_is_recorded_and_the_others_go_on(tmp_pat
     assert len([event for event in events if isinstance(event, Died)]) == 2
     messages = {each.method: each.message for each in Results(tmp_path).read(status="failed")}
     assert messages["tbn"] == "RuntimeError: tbn is not well today"
-    assert "ended 3 times in the middle, last with exit code 3" in str(messages["source"])
+    assert "ended 3 times unexpectedly, last with exit code 3" in str(messages["source"])
     again = list(run_local(jobs, tmp_path, 2, evaluate=evaluate_tiny))
     ran = {event.record.method for event in again if isinstance(event, Finished)}
     assert ran == {"tbn", "source"}, "only what failed is run again"

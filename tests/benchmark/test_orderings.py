@@ -18,19 +18,19 @@ from realistic_tta.benchmark.orderings import (
     sort_by_label,
     up_and_down,
 )
-from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.scenarios import SCENARIOS, StreamPlan
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.errors import SettingError
+from realistic_tta.errors import OptionError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 
 
-def plan_of(setting: str, **how: object) -> StreamPlan:
-    return StreamPlan(setting, **how)  # type: ignore[arg-type]
+def plan_of(scenario: str, **how: object) -> StreamPlan:
+    return StreamPlan(scenario, **how)  # type: ignore[arg-type]
 
 
 def loaders_of(plan: StreamPlan, labels: Indices = LABELS) -> list[Loader]:
-    return plan.loaders(labels, len(SETTINGS[plan.setting].parts(CORRUPTIONS)))
+    return plan.loaders(labels, len(SCENARIOS[plan.scenario].parts(CORRUPTIONS)))
 
 
 def runs(labels: Indices) -> int:
@@ -38,10 +38,10 @@ def runs(labels: Indices) -> int:
 
 
 @pytest.mark.parametrize("images", [None, 7])
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_every_image_comes_exactly_once_in_every_part(setting: str, images: int | None) -> None:
-    plan = plan_of(setting, images=images)
-    parts = SETTINGS[setting].parts(CORRUPTIONS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_image_comes_exactly_once_in_every_part(scenario: str, images: int | None) -> None:
+    plan = plan_of(scenario, images=images)
+    parts = SCENARIOS[scenario].parts(CORRUPTIONS)
     shown = Counter(
         (int(part), int(image))
         for loader in loaders_of(plan)
@@ -51,9 +51,9 @@ def test_every_image_comes_exactly_once_in_every_part(setting: str, images: int 
     assert shown == Counter({(part, int(i)): 1 for part in range(len(parts)) for i in chosen})
 
 
-@pytest.mark.parametrize("setting", ["continual", "reset_each_shift", "episodic"])
-def test_corruptions_come_in_the_order_of_the_tables_with_one_permutation(setting: str) -> None:
-    loaders = loaders_of(plan_of(setting))
+@pytest.mark.parametrize("scenario", ["continual", "reset_each_shift", "episodic"])
+def test_corruptions_come_in_the_order_of_the_tables_with_one_permutation(scenario: str) -> None:
+    loaders = loaders_of(plan_of(scenario))
     assert [set(loader.parts.tolist()) for loader in loaders] == [{part} for part in range(15)]
     for loader in loaders:
         assert loader.images.tolist() == loaders[0].images.tolist()
@@ -88,12 +88,12 @@ def test_mixed_is_uniform_over_the_corruptions_all_along() -> None:
     assert np.abs(np.corrcoef(loader.parts[1:], loader.parts[:-1])[0, 1]) < 0.05
 
 
-@pytest.mark.parametrize("setting", ["correlated", "gradual_correlated", "mixed_correlated"])
-def test_sorted_streams_show_each_class_in_one_run(setting: str) -> None:
-    for loader in loaders_of(plan_of(setting)):
+@pytest.mark.parametrize("scenario", ["correlated", "gradual_correlated", "mixed_correlated"])
+def test_sorted_streams_show_each_class_in_one_run(scenario: str) -> None:
+    for loader in loaders_of(plan_of(scenario)):
         assert runs(LABELS[loader.images]) == 10
-    if setting == "mixed_correlated":  # inside a run the corruptions still mix
-        (loader,) = loaders_of(plan_of(setting))
+    if scenario == "mixed_correlated":  # inside a run the corruptions still mix
+        (loader,) = loaders_of(plan_of(scenario))
         first = loader.parts[LABELS[loader.images] == 0]
         assert runs(first) > 0.8 * len(first)
 
@@ -110,12 +110,12 @@ def test_smaller_delta_is_more_correlated() -> None:
 
 
 def test_streams_are_the_same_for_one_seed_and_others_for_another() -> None:
-    for setting in SETTINGS:
-        delta = 0.1 if SETTINGS[setting].correlated else None
+    for scenario in SCENARIOS:
+        delta = 0.1 if SCENARIOS[scenario].correlated else None
         first, again, other = (
             [
                 (loader.parts.tolist(), loader.images.tolist())
-                for loader in loaders_of(plan_of(setting, seed=seed, delta=delta))
+                for loader in loaders_of(plan_of(scenario, seed=seed, delta=delta))
             ]
             for seed in (1, 1, 2)
         )
@@ -145,21 +145,21 @@ def test_a_smaller_choice_is_the_same_images_in_both_orders(
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"setting": "continaul"}, 'unknown setting "continaul"; did you mean "continual"?'),
+        ({"scenario": "continaul"}, 'unknown scenario "continaul"; did you mean "continual"?'),
         ({"order": "random"}, 'unknown order "random"'),
-        ({"seed": -1}, "seed is -1; expected a whole number of 0 or more"),
-        ({"images": 0}, "images is 0; expected a whole number of 1 or more"),
-        ({"setting": "mixed", "order": "file"}, 'order "file" cannot be'),
-        ({"delta": 0.1}, "continual takes no delta; these do: correlated, mixed_correlated"),
-        ({"setting": "correlated", "delta": 0}, "delta is 0; expected a number above 0"),
+        ({"seed": -1}, "seed is -1; expected an integer of 0 or more"),
+        ({"images": 0}, "images is 0; expected an integer of 1 or more"),
+        ({"scenario": "mixed", "order": "file"}, 'order "file" is not supported'),
+        ({"delta": 0.1}, "continual takes no delta; expected one of: correlated, mixed_correlated"),
+        ({"scenario": "correlated", "delta": 0}, "delta is 0; expected a number above 0"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(how: dict[str, object], told: str) -> None:
-    with pytest.raises(SettingError) as error:
+    with pytest.raises(OptionError) as error:
         StreamPlan(**how)  # type: ignore[arg-type]
     assert told in str(error.value)
 
 
 def test_more_images_than_there_are_is_refused() -> None:
-    with pytest.raises(SettingError, match="images is 401; expected at most 400"):
+    with pytest.raises(OptionError, match="images is 401; expected at most 400"):
         loaders_of(plan_of("continual", images=401))

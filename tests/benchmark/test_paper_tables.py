@@ -7,17 +7,17 @@ from statistics import fmean
 import pytest
 
 from realistic_tta import METHODS
-from realistic_tta.benchmark.data import DATA
+from realistic_tta.benchmark.datasets import DATASETS
 from realistic_tta.benchmark.paper_tables import (
     AVERAGE,
-    NETWORKS,
     NUMBERS,
+    PAPER_MODELS,
     TABLES,
     Cell,
     Column,
     printed,
 )
-from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta.benchmark.scenarios import SCENARIOS
 from realistic_tta.cli.reproduce import TABLES as OFFERED
 from realistic_tta.models.registry import find
 
@@ -58,15 +58,15 @@ def test_every_number_of_the_paper_is_there_once() -> None:
         assert len(printed(table)) == counts[name]
 
 
-@pytest.mark.parametrize(("name", "data", "setting", "method", "errors"), BY_HAND)
+@pytest.mark.parametrize(("name", "dataset", "scenario", "method", "errors"), BY_HAND)
 def test_numbers_are_the_papers(
-    name: str, data: str, setting: str, method: str, errors: list[float]
+    name: str, dataset: str, scenario: str, method: str, errors: list[float]
 ) -> None:
-    (block,) = [b for b in TABLES[name].blocks if (b.data, b.setting) == (data, setting)]
+    (block,) = [b for b in TABLES[name].blocks if (b.dataset, b.scenario) == (dataset, scenario)]
     numbers = printed(TABLES[name])
     shown = zip(block.batch_sizes, errors, strict=False)
     for size, error in shown:
-        assert numbers[Cell(data, setting, method, size)] == error
+        assert numbers[Cell(dataset, scenario, method, size)] == error
 
 
 @pytest.mark.parametrize(("name", "cell", "error"), AVERAGES_BY_HAND)
@@ -78,7 +78,7 @@ def test_averages_are_the_papers(name: str, cell: Cell, error: float) -> None:
 def test_the_layout_has_a_place_for_every_number_and_a_number_for_every_place(name: str) -> None:
     table = TABLES[name]
     columns: dict[tuple[str, str], tuple[Column, ...]] = {
-        (block.data, block.setting): (*block.batch_sizes, AVERAGE) for block in table.blocks
+        (block.dataset, block.scenario): (*block.batch_sizes, AVERAGE) for block in table.blocks
     }
     places = [
         Cell(*block, method, column)
@@ -96,7 +96,7 @@ def test_rows_and_blocks_are_in_the_papers_order() -> None:
     assert " ".join(shown[8:]) == "AdaptBN LAME Ours"
     assert [row.label for row in TABLES["ablation"].rows] == ["Baseline", "TBN", "TEMA", "Ours"]
     assert TABLES["continual_imagenet"].blocks[0].batch_sizes == (64, 16, 4, 2, 1)
-    assert [block.setting for block in TABLES["mixed_gradual"].blocks] == ["mixed", "gradual"]
+    assert [block.scenario for block in TABLES["mixed_gradual"].blocks] == ["mixed", "gradual"]
     kinds = {row.method: row.kind for row in TABLES["mixed_gradual"].rows}
     assert {method for method, kind in kinds.items() if kind == "TR"} == {
         "tent", "cotta", "sar", "adacontrast", "eta"
@@ -108,23 +108,23 @@ def test_what_the_tables_name_exists() -> None:
     for table in TABLES.values():
         assert set(table.methods) <= set(METHODS)
         for block in table.blocks:
-            assert block.data in DATA
-            assert block.setting in SETTINGS
-            assert find(NETWORKS[block.data]).data == block.data.removesuffix("-c")
+            assert block.dataset in DATASETS
+            assert block.scenario in SCENARIOS
+            assert find(PAPER_MODELS[block.dataset]).dataset == block.dataset.removesuffix("-c")
 
 
-def test_the_paper_averages_its_rows_but_for_the_slips_that_are_told() -> None:
-    """A cent of rounding apart; each exception is a slip of its block."""
+def test_the_paper_averages_its_rows_but_for_the_errata_that_are_told() -> None:
+    """A cent of rounding apart; each exception is an erratum of its block."""
     wrong = []
     for table in TABLES.values():
         numbers = printed(table)
         for block in table.blocks:
             for method in table.methods:
-                place = (block.data, block.setting, method)
+                place = (block.dataset, block.scenario, method)
                 mean = fmean(numbers[Cell(*place, size)] for size in block.batch_sizes)
                 if abs(mean - numbers[Cell(*place, AVERAGE)]) > 0.0101:
-                    wrong.append((table.name, block.data, method))
-                    assert block.slips
+                    wrong.append((table.name, block.dataset, method))
+                    assert block.errata
     assert wrong == [
         ("ablation", "cifar10-c", "source"),
         ("ablation", "imagenet-c", "tbn"),

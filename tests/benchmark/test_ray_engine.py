@@ -19,14 +19,14 @@ import ray
 from bench_subjects import evaluate_tiny, experiment, figures, misbehaves, waits_for_a_word
 from ray.cluster_utils import Cluster
 
-from realistic_tta.benchmark.checkpoints import state_file
+from realistic_tta.benchmark.checkpoints import checkpoint_file
 from realistic_tta.benchmark.engines import run_local
 from realistic_tta.benchmark.environment import versions
 from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.ray_engine import check_address, run_ray, work
 from realistic_tta.benchmark.results import Results
 from realistic_tta.benchmark.runner import make_jobs
-from realistic_tta.errors import SettingError
+from realistic_tta.errors import OptionError
 
 pytestmark = [
     pytest.mark.usefixtures("world"),
@@ -80,7 +80,7 @@ def test_what_fails_or_kills_its_process_is_recorded(cluster: Cluster, tmp_path:
     messages = {each.method: str(each.message) for each in Results(tmp_path).read(status="failed")}
     node = socket.gethostname()
     assert messages["tbn"] == f"RuntimeError: tbn is not well today (on node {node})"
-    assert "ended 3 times in the middle, last with WorkerCrashedError: " in messages["source"]
+    assert "ended 3 times unexpectedly, last with WorkerCrashedError: " in messages["source"]
 
 
 def test_closing_the_events_ends_what_runs(cluster: Cluster, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_node_that_is_killed_has_its_experiments_run_on_elsewhere(
         if len(running) == 2 and not (tmp_path / "go").exists():
             marks = [tmp_path / f"process-{key}" for key in running]
             for key in running:
-                until(state_file(key, tmp_path).exists)
+                until(checkpoint_file(key, tmp_path).exists)
             (victim,) = cluster.worker_nodes
             cluster.remove_node(victim, allow_graceful=False)
             until_one_is_gone(marks)  # it could come to its end before that
@@ -125,7 +125,7 @@ def test_a_node_that_is_killed_has_its_experiments_run_on_elsewhere(
     for record in Results(tmp_path / "local").read(status="done"):
         assert figures(records[record.key]) == figures(record)
     assert len(records) == len(jobs)
-    assert not list((tmp_path / "unfinished").glob("*.pt"))  # what was half written may be there
+    assert not list((tmp_path / "checkpoints").glob("*.pt"))  # what was half written may be there
     assert list(run_ray(jobs, tmp_path, "nowhere:1")) == [], "finished experiments ran again"
 
 
@@ -145,7 +145,7 @@ def test_a_node_without_the_data_says_what_is_missing_where(
     (job,) = make_jobs([experiment(images=2)], tmp_path)
     package = str(versions()["package"])
     (tmp_path / "node").mkdir()
-    (tmp_path / "node" / "networks").symlink_to(world / "networks")
+    (tmp_path / "node" / "models").symlink_to(world / "models")
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "node"))
     *_, finished = work(job, package, tmp_path, 1.0, evaluate_tiny)
     assert isinstance(finished, Finished)
@@ -156,7 +156,7 @@ def test_a_node_without_the_data_says_what_is_missing_where(
 
 @pytest.mark.parametrize("address", ["", "6379", "ray://10.0.0.1:10001", "10.0.0.1", "host:port"])
 def test_what_is_no_address_is_answered_with_one(address: str) -> None:
-    with pytest.raises(SettingError, match="expected HOST:PORT of the cluster's head"):
+    with pytest.raises(OptionError, match="expected HOST:PORT of the head node"):
         check_address(address)
 
 
@@ -165,6 +165,6 @@ def test_an_address_without_a_cluster_is_told_at_once(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     jobs, begin = make_jobs([experiment(images=2)], tmp_path), time.monotonic()
-    with pytest.raises(SettingError, match=f'no Ray cluster answers at "127.0.0.1:{port}"'):
+    with pytest.raises(OptionError, match=f'no Ray cluster answers at "127.0.0.1:{port}"'):
         list(run_ray(jobs, tmp_path, f"127.0.0.1:{port}"))
     assert time.monotonic() - begin < 10

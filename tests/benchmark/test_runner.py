@@ -16,16 +16,19 @@ import torch
 from bench_subjects import Guess, Oracle, evaluate_by_word, experiment, figures, write_world
 
 from realistic_tta import METHODS, adapt
-from realistic_tta.benchmark.checkpoints import state_file
-from realistic_tta.benchmark.data import open_stream
+from realistic_tta.benchmark.checkpoints import checkpoint_file
+from realistic_tta.benchmark.datasets import open_stream
 from realistic_tta.benchmark.environment import versions
-from realistic_tta.benchmark.metrics import POINTS, Tally
-from realistic_tta.benchmark.runner import adapt_for, checksum, evaluate, make_jobs
-from realistic_tta.benchmark.scenarios import SETTINGS
+from realistic_tta.benchmark.metrics import POINTS, Metrics
+from realistic_tta.benchmark.runner import adapt_for, evaluate, make_jobs
+from realistic_tta.benchmark.scenarios import SCENARIOS
+from realistic_tta.core.adapted_model import Prediction
+from realistic_tta.core.batch import Batch
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ModelError
-from realistic_tta.methods.source import Source
+from realistic_tta.methods.source import SourceModel
 from realistic_tta.models.checkpoints import load_model
+from realistic_tta.storage import model_hash
 
 
 @pytest.fixture
@@ -35,21 +38,21 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("world", "stubs")
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_method_that_is_always_right_has_no_error(setting: str, tmp_path: Path) -> None:
-    (job,) = make_jobs([experiment("oracle", setting)], tmp_path)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_method_that_is_always_right_has_no_error(scenario: str, tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("oracle", scenario)], tmp_path)
     record = evaluate(job, tmp_path)
     assert record.error == 0
     assert {part.wrong for part in record.parts} == {0}
     assert {part.images for part in record.parts} == {10}
     named = [(part.corruption, part.severity) for part in record.parts]
-    assert named == list(SETTINGS[setting].parts(CORRUPTIONS))
+    assert named == list(SCENARIOS[scenario].parts(CORRUPTIONS))
 
 
 @pytest.mark.usefixtures("world", "stubs")
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_method_that_guesses_is_at_chance(setting: str, tmp_path: Path) -> None:
-    (job,) = make_jobs([experiment("guess", setting)], tmp_path)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_method_that_guesses_is_at_chance(scenario: str, tmp_path: Path) -> None:
+    (job,) = make_jobs([experiment("guess", scenario)], tmp_path)
     record = evaluate(job, tmp_path)
     shown = sum(part.images for part in record.parts)
     assert record.error is not None
@@ -57,9 +60,9 @@ def test_a_method_that_guesses_is_at_chance(setting: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("setting", ["continual", "reset_each_shift", "episodic", "mixed"])
-def test_the_counts_are_those_of_a_plain_loop(setting: str, tmp_path: Path) -> None:
-    chosen = experiment("rectified_tema", setting, images=7)
+@pytest.mark.parametrize("scenario", ["continual", "reset_each_shift", "episodic", "mixed"])
+def test_the_counts_are_those_of_a_plain_loop(scenario: str, tmp_path: Path) -> None:
+    chosen = experiment("rectified_tema", scenario, images=7)
     (job,) = make_jobs([chosen], tmp_path)
     record = evaluate(job, tmp_path)
     adapted = adapt(load_model("tiny"), "rectified_tema")
@@ -77,15 +80,15 @@ def test_the_counts_are_those_of_a_plain_loop(setting: str, tmp_path: Path) -> N
     assert record.error == pytest.approx(100 * sum(wrong.values()) / (15 * 7))
 
 
-class Listener(Source):
+class Listener(SourceModel):
     """Keeps what it is called with."""
 
     name = "listener"
     heard: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # noqa: RUF012 - read by the test
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        self.heard.append((args, kwargs))
-        return super().forward(*args, **kwargs)
+    def _predict(self, batch: Batch) -> Prediction:
+        self.heard.append((batch.args, dict(batch.kwargs)))
+        return super()._predict(batch)
 
 
 @pytest.mark.usefixtures("world")
@@ -118,39 +121,51 @@ def test_a_record_says_what_it_cost_and_what_ran(tmp_path: Path) -> None:
     assert record.torch == torch.__version__
     assert record.device == "cpu"
     assert record.key == job.key
-    assert len(record.course) == 150
-    seen = [images for images, _ in record.course]
+    assert len(record.error_curve) == 150
+    seen = [images for images, _ in record.error_curve]
     assert seen == list(range(1, 151))
-    mean = sum(error for _, error in record.course) / 150
+    mean = sum(error for _, error in record.error_curve) / 150
     assert mean == pytest.approx(record.error)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7, 199, 200, 201, 1000, 4321])
 def test_the_course_has_at_most_two_hundred_points_and_covers_the_stream(batches: int) -> None:
-    tally, flags = Tally.start(batches, 2), np.random.default_rng(0).integers(0, 2, (batches, 3))
+    metrics, flags = (
+        Metrics.start(batches, 2),
+        np.random.default_rng(0).integers(0, 2, (batches, 3)),
+    )
     for row in flags:
-        tally.count([0, 1, 0], [bool(flag) for flag in row])
-    assert min(batches, POINTS // 2) <= len(tally.course) <= POINTS
-    assert tally.course[-1][0] == 3 * batches
-    steps = np.diff([0, *(seen for seen, _ in tally.course)])
-    wrong = sum(step * error / 100 for step, (_, error) in zip(steps, tally.course, strict=True))
+        metrics.count([0, 1, 0], [bool(flag) for flag in row])
+    assert min(batches, POINTS // 2) <= len(metrics.error_curve) <= POINTS
+    assert metrics.error_curve[-1][0] == 3 * batches
+    steps = np.diff([0, *(seen for seen, _ in metrics.error_curve)])
+    wrong = sum(
+        step * error / 100 for step, (_, error) in zip(steps, metrics.error_curve, strict=True)
+    )
     assert wrong == pytest.approx(flags.sum())
-    assert tally.images == [2 * batches, batches]
-    assert tally.wrong == [flags[:, [0, 2]].sum(), flags[:, 1].sum()]
-    timed = [number for number in range(batches) if tally.is_timed(number)]
+    assert metrics.images == [2 * batches, batches]
+    assert metrics.wrong == [flags[:, [0, 2]].sum(), flags[:, 1].sum()]
+    timed = [number for number in range(batches) if metrics.is_timed(number)]
     assert len(timed) <= max(5, batches / 30)
     assert (len(timed) >= min(3, batches - 1)) or batches < 3
 
 
 @pytest.mark.usefixtures("world")
-def test_settings_seeds_and_the_training_batch_reach_the_method() -> None:
-    network = load_model("tiny")
-    adapted = adapt_for(experiment(settings={"momentum": 0.3}), network)
-    assert adapted.settings.momentum == 0.3
-    assert adapted.settings.source_batch_size == 128
+def test_hyperparameters_seeds_and_the_training_batch_reach_adapt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each method gets only what it takes."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("realistic_tta.benchmark.runner.adapt", lambda *_, **how: given.update(how))
+    adapt_for(experiment(hyperparameters={"momentum": 0.3}), load_model("tiny"))
+    assert given["momentum"] == 0.3
+    assert given["source_batch_size"] == 128
     for name, method in METHODS.items():
-        if "seed" in method.settings_type.__dataclass_fields__:
-            assert adapt_for(experiment(name, seed=7), network).settings.seed == 7
+        given.clear()
+        adapt_for(experiment(name, seed=7), load_model("tiny"))
+        taken = method.settings_type.__dataclass_fields__
+        assert given.get("seed") == (7 if "seed" in taken else None)
+        assert ("source_batch_size" in given) == ("source_batch_size" in taken)
 
 
 @pytest.mark.usefixtures("world")
@@ -162,11 +177,11 @@ def test_other_weights_are_another_job_of_the_same_experiment(
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "other"))
     (same,) = make_jobs([experiment()], tmp_path)
     assert same == first
-    network = load_model("tiny")
-    before = checksum(network)
-    next(network.parameters()).data.view(-1)[0] += 1e-3
-    assert checksum(network) != before
-    (tmp_path / "other" / "networks" / "tiny.safetensors").write_bytes(b"")
+    model = load_model("tiny")
+    before = model_hash(model)
+    next(model.parameters()).data.view(-1)[0] += 1e-3
+    assert model_hash(model) != before
+    (tmp_path / "other" / "models" / "tiny.safetensors").write_bytes(b"")
     with pytest.raises(ModelError):
         make_jobs([experiment()], tmp_path)
 
@@ -177,20 +192,20 @@ class PowerCutError(Exception):
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize(
-    ("method", "setting"),
+    ("method", "scenario"),
     [(method, "reset_each_shift") for method in METHODS]
-    + [("rectified_tema", setting) for setting in ("continual", "mixed", "episodic")],
+    + [("rectified_tema", scenario) for scenario in ("continual", "mixed", "episodic")],
 )
 def test_a_run_goes_on_inside_and_ends_with_the_same_figures(
-    method: str, setting: str, tmp_path: Path
+    method: str, scenario: str, tmp_path: Path
 ) -> None:
     """Stopped at several batches, each time after a state older than the stop was saved."""
-    (job,) = make_jobs([experiment(method, setting, images=5, batch_size=3)], tmp_path)
+    (job,) = make_jobs([experiment(method, scenario, images=5, batch_size=3)], tmp_path)
     whole = evaluate(job, tmp_path / "whole")
     for stop in (1, 5, 6, 20):
 
-        def cut(tally: Tally, stop: int = stop) -> None:
-            if tally.batches == stop:
+        def cut(metrics: Metrics, stop: int = stop) -> None:
+            if metrics.batches == stop:
                 raise PowerCutError
 
         with pytest.raises(PowerCutError):
@@ -198,7 +213,7 @@ def test_a_run_goes_on_inside_and_ends_with_the_same_figures(
     resumed = evaluate(job, tmp_path / "cut", save_every=0)
     assert figures(resumed) == figures(whole)
     assert resumed.resumed == 3  # nothing was saved before the first batch
-    assert state_file(job.key, tmp_path / "cut").exists()
+    assert checkpoint_file(job.key, tmp_path / "cut").exists()
 
 
 @pytest.mark.usefixtures("world")

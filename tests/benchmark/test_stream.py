@@ -14,11 +14,11 @@ from published import random_images
 
 from realistic_tta.benchmark.manifest import manifest, short_hash
 from realistic_tta.benchmark.orderings import Part
-from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.scenarios import SCENARIOS, StreamPlan
 from realistic_tta.benchmark.stream import Stream, StreamBatch
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.data.images import Images
-from realistic_tta.errors import DataError, SettingError
+from realistic_tta.errors import DataError, OptionError
 
 NAMES = ("fog", "snow", "frost")
 COUNT = 11
@@ -30,11 +30,11 @@ def contents(seed: int = 0) -> list[Images]:
     return [Images(random_images(COUNT, 4, 10 * seed + i), labels, CLASSES) for i in range(3)]
 
 
-def stream_of(setting: str, seed: int = 1, images: int | None = None) -> Stream:
-    parts = SETTINGS[setting].parts(NAMES)
+def stream_of(scenario: str, seed: int = 1, images: int | None = None) -> Stream:
+    parts = SCENARIOS[scenario].parts(NAMES)
     by_name = dict(zip(NAMES, contents(), strict=True))
     shown = [by_name[part.corruption] for part in parts]
-    return Stream(StreamPlan(setting, seed=seed, images=images), parts, shown)
+    return Stream(StreamPlan(scenario, seed=seed, images=images), parts, shown)
 
 
 def equal(first: StreamBatch, second: StreamBatch) -> bool:
@@ -48,9 +48,9 @@ def equal(first: StreamBatch, second: StreamBatch) -> bool:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 200])
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_batches_are_the_images_that_the_ordering_names(setting: str, batch_size: int) -> None:
-    stream = stream_of(setting)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_batches_are_the_images_that_the_ordering_names(scenario: str, batch_size: int) -> None:
+    stream = stream_of(scenario)
     place = 0
     images = np.concatenate([loader.images for loader in stream.loaders])
     parts = np.concatenate([loader.parts for loader in stream.loaders])
@@ -77,7 +77,7 @@ def test_the_last_smaller_batch_is_kept_and_none_crosses_a_corruption() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "resets"),
+    ("scenario", "resets"),
     [
         ("continual", []),
         ("gradual", []),
@@ -86,15 +86,15 @@ def test_the_last_smaller_batch_is_kept_and_none_crosses_a_corruption() -> None:
         ("episodic", list(range(9))),
     ],
 )
-def test_resets_come_where_the_setting_says(setting: str, resets: list[int]) -> None:
-    assert [batch.number for batch in stream_of(setting).batches(4) if batch.reset] == resets
+def test_resets_come_where_the_setting_says(scenario: str, resets: list[int]) -> None:
+    assert [batch.number for batch in stream_of(scenario).batches(4) if batch.reset] == resets
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_stream_can_start_at_any_batch(setting: str) -> None:
-    whole = list(stream_of(setting).batches(4))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_stream_can_start_at_any_batch(scenario: str) -> None:
+    whole = list(stream_of(scenario).batches(4))
     for start in (0, 1, 3, len(whole) - 1, len(whole)):
-        rest = list(stream_of(setting).batches(4, start))
+        rest = list(stream_of(scenario).batches(4, start))
         assert len(rest) == len(whole) - start
         assert all(map(equal, rest, whole[start:]))
 
@@ -103,12 +103,14 @@ def test_parts_with_other_labels_are_refused() -> None:
     first, second, third = contents()
     other = Images(second.images, second.labels[::-1].copy(), CLASSES)
     parts = [Part(name, 5) for name in NAMES]
-    with pytest.raises(DataError, match="snow at severity 5 has other labels than fog"):
+    with pytest.raises(
+        DataError, match="snow at severity 5 and fog at severity 5 have different labels"
+    ):
         Stream(StreamPlan(), parts, [first, other, third])
 
 
 def test_batch_size_0_is_refused() -> None:
-    with pytest.raises(SettingError, match="batch size is 0; expected 1 or more"):
+    with pytest.raises(OptionError, match="batch size is 0; expected 1 or more"):
         list(stream_of("continual").batches(0))
 
 
@@ -135,9 +137,9 @@ import sys
 from pathlib import Path
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.benchmark.manifest import manifest, short_hash
-from realistic_tta.benchmark.scenarios import SETTINGS, StreamPlan
+from realistic_tta.benchmark.scenarios import SCENARIOS, StreamPlan
 from realistic_tta.benchmark.stream import Stream
-parts = SETTINGS["gradual"].parts(["fog"])
+parts = SCENARIOS["gradual"].parts(["fog"])
 found = open_cifar_c(Path(sys.argv[1]), "abcdefghij", corruptions=["fog"])
 stream = Stream(StreamPlan("gradual"), parts, [found.part(*part) for part in parts])
 print(short_hash(manifest("x", stream)))
@@ -150,7 +152,7 @@ def test_the_hash_is_the_same_in_another_folder_and_another_process(tmp_path: Pa
     np.save(here / "fog.npy", random_images(20))
     np.save(here / "labels.npy", np.tile(np.arange(4), 5))
     shutil.copytree(here, tmp_path / "there")
-    parts = SETTINGS["gradual"].parts(["fog"])
+    parts = SCENARIOS["gradual"].parts(["fog"])
     found = open_cifar_c(here, tuple("abcdefghij"), corruptions=["fog"])
     stream = Stream(StreamPlan("gradual"), parts, [found.part(*part) for part in parts])
     ran = subprocess.run(  # noqa: S603 - our own program

@@ -21,27 +21,25 @@ from safetensors.torch import save_file
 from subjects import residual
 
 from realistic_tta import METHODS
-from realistic_tta.benchmark import data as benchmark_data
+from realistic_tta.benchmark import datasets as benchmark_datasets
 from realistic_tta.benchmark.events import Died, Event, Finished, Progress, Started
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.benchmark.runner import Job, evaluate, failed
-from realistic_tta.cli import bench_display
-from realistic_tta.cli.bench_display import table
-from realistic_tta.cli.bench_progress import Board
 from realistic_tta.cli.main import main
-from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.cli.progress import RunProgress, error_table, follow
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.images import Images
 
-BENCH = ["bench", "--network", "resnet-20", "--images", "2", "--batch-sizes", "2"]
+BENCH = ["bench", "--models", "resnet-20", "--images", "2", "--batch-sizes", "2"]
 BENCH += ["--methods", "tbn,rectified_tema", "--workers", "1", "--save-every", "0"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world") / "data"
+    folder = tmp_path_factory.mktemp("world") / "dataset"
     write_world(folder, images=10)
-    save_file(residual().state_dict(), folder / "networks" / "resnet-20.safetensors")
+    save_file(residual().state_dict(), folder / "models" / "resnet-20.safetensors")
     return folder
 
 
@@ -67,29 +65,29 @@ def test_a_killed_benchmark_goes_on_and_finished_work_is_not_done_again(
     assert main(words) == 0
     told = capsys.readouterr().out
     assert "1 of 2 done, 0 running, 1 left: these are not run again" in told
-    assert "[2/2] tbn, batch size 2, continual cifar10-c, network resnet-20, seed 1: " in told
+    assert "[2/2] tbn, batch size 2, continual cifar10-c, model resnet-20, seed 1: " in told
     done = Results(tmp_path).read()
     assert {each.method for each in done} == {"tbn", "rectified_tema"}
     for each in done:
         assert figures(each) == figures(evaluate(job_of(each), tmp_path / "alone"))
-    assert not list((tmp_path / "unfinished").glob("*"))
+    assert not list((tmp_path / "checkpoints").glob("*"))
 
 
 def job_of(done: Record) -> Job:
     asked = Experiment("resnet-20", "cifar10-c", "continual", done.method, 2, images=2)
-    return Job(asked, done.stream, done.network_checksum)
+    return Job(asked, done.stream, done.model_checksum)
 
 
 def test_a_dry_run_lists_what_would_run_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    words = ["--setting", "continual,mixed", "--methods", "all", "--dry-run", "--out", str(out)]
+    words = ["--scenarios", "continual,mixed", "--methods", "all", "--dry-run", "--out", str(out)]
     assert main([*BENCH, *words]) == 0
     told = capsys.readouterr().out
     assert f"{2 * len(METHODS)} experiments, 0 of them done:" in told
     for method in METHODS:
-        assert f"{method}, batch size 2, mixed cifar10-c, network resnet-20, seed 1" in told
+        assert f"{method}, batch size 2, mixed cifar10-c, model resnet-20, seed 1" in told
     assert " with 1 workers" in told
     assert not out.exists()
 
@@ -109,7 +107,7 @@ def test_the_exit_code_says_that_an_experiment_failed(
     assert main([*BENCH, "--methods", "tbn", "--out", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert "failed: tbn, batch size 2: ValueError: not today" in told.out
-    assert "1 of 1 experiments failed" in told.err
+    assert "1 of 1 experiments failed" in told.out
 
 
 def test_on_a_cluster_the_words_reach_its_engine(
@@ -142,24 +140,24 @@ def test_other_weights_are_measured_anew_and_it_is_said(
     ("words", "told"),
     [
         (["--methods", "tmea"], 'unknown method "tmea"; did you mean "tema"?'),
-        (["--setting", "continaul"], 'unknown setting "continaul"; did you mean "continual"?'),
-        (["--data", "cifar10c"], 'unknown data set "cifar10c"; did you mean "cifar10-c"?'),
-        (["--network", "wrn"], 'unknown network "wrn"'),
-        (["--batch-sizes", "4,0"], "batch size is 0; expected a whole number of 1 or more"),
-        (["--batch-sizes", "four"], 'batch_size is "four"; expected numbers such as 4,2,1'),
-        (["--data", "cifar100-c"], "fetch it with `rtta data get cifar100-c`"),
+        (["--scenarios", "continaul"], 'unknown scenario "continaul"; did you mean "continual"?'),
+        (["--datasets", "cifar10c"], 'unknown dataset "cifar10c"; did you mean "cifar10-c"?'),
+        (["--models", "wrn"], '"wrn"'),
+        (["--batch-sizes", "4,0"], "batch size is 0; expected an integer of 1 or more"),
+        (["--batch-sizes", "four"], '"four"; expected integers such as 4,2,1'),
+        (["--datasets", "cifar100-c"], "fetch it with `rtta data get cifar100-c`"),
         (["--images", "11"], "images is 11; expected at most 10"),
-        (["--workers", "0"], "workers is 0; expected 1 or more"),
-        (["--address", "10.0.0.1:6379"], "expected --engine ray with them"),
-        (["--engine", "ray", "--address", "nowhere"], "expected HOST:PORT of the cluster's head"),
-        (["--file", "nowhere.toml"], "nowhere.toml: no such file"),
-        (["--order", "file", "--setting", "mixed"], 'order "file" cannot be'),
+        (["--workers", "0"], '"0"; expected an integer of 1 or more'),
+        (["--address", "10.0.0.1:6379"], "--address and --gpus require --engine ray"),
+        (["--engine", "ray", "--address", "nowhere"], "expected HOST:PORT of the head node"),
+        (["--file", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["--orders", "file", "--scenarios", "mixed"], 'order "file" is not supported'),
     ],
 )
 def test_wrong_words_are_answered(
     words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*BENCH, "--out", str(tmp_path), *words]) == 1
+    assert main([*BENCH, "--out", str(tmp_path), *words]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "records").exists()
 
@@ -168,26 +166,26 @@ def test_a_folder_of_another_schema_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "schema.json").write_text('{"schema": 99}')
-    assert main([*BENCH, "--out", str(tmp_path)]) == 1
-    assert "says schema 99; expected 1" in capsys.readouterr().err
+    assert main([*BENCH, "--out", str(tmp_path)]) == 2
+    assert "schema is 99; expected 2" in capsys.readouterr().err
 
 
 def test_without_the_published_set_the_packages_own_images_are_used_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
-    whole = load_sample()
+    whole = load_bundled_images()
     few = Images(whole.images[:3], whole.labels[:3], whole.classes)
-    monkeypatch.setattr(benchmark_data, "load_sample", lambda: few)
+    monkeypatch.setattr(benchmark_datasets, "load_bundled_images", lambda: few)
     monkeypatch.setattr("realistic_tta.benchmark.engines.run_local", failing)
     monkeypatch.setenv("RTTA_DATA", str(tmp_path / "empty"))
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "networks").symlink_to(data / "networks")
+    (tmp_path / "empty" / "models").symlink_to(data / "models")
     assert main([*BENCH, "--methods", "tbn", "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().out
     assert "cifar10-c is not on disk" in told
-    assert "cannot be compared with published ones" in told
+    assert "not comparable with published ones" in told
     (only,) = Results(tmp_path / "out").read()
-    assert only.data == "cifar10-c-sample"
+    assert only.dataset == "cifar10-c-sample"
     written = {path.name for path in (tmp_path / "out/data/cifar10-c-sample-5-first-2").iterdir()}
     assert {"fog.npy", "labels.npy", "corruptions.json"} <= written
 
@@ -203,50 +201,48 @@ def jobs() -> list[Job]:
 
 def test_the_board_knows_what_is_done_running_and_left(jobs: list[Job]) -> None:
     first, second = jobs
-    board = Board({first: 10, second: 30}, [])
-    assert board.summary() == "0 of 2 done, 0 running, 2 left"
-    board.update(Started(second))
-    board.update(Progress(second, 5, 10, 20.0))
-    assert board.share() == 0.5 * 30 / 40
-    assert board.summary() == "0 of 2 done, 1 running, 1 left"
-    board.update(Died(second, "exit code -9"))
-    board.update(Finished(second, record(second.key, error=25.0)))
-    board.update(Finished(first, failed(first, "boom")))
-    assert board.share() == 1
-    assert board.summary() == "2 of 2 done, 0 running, 0 left, 1 failed"
-    before = Board({first: 10, second: 30}, [record(first.key, error=7.0)])
-    assert before.share() == 0
-    assert before.error([first]) == 7.0
+    progress = RunProgress({first: 10, second: 30}, [])
+    assert progress.summary() == "0 of 2 done, 0 running, 2 left"
+    progress.update(Started(second))
+    progress.update(Progress(second, 5, 10, 20.0))
+    assert progress.done() == 0.5 * 30 / 40
+    assert progress.summary() == "0 of 2 done, 1 running, 1 left"
+    progress.update(Died(second, "exit code -9"))
+    progress.update(Finished(second, record(second.key, error=25.0)))
+    progress.update(Finished(first, failed(first, "boom")))
+    assert progress.done() == 1
+    assert progress.summary() == "2 of 2 done, 0 running, 0 left, 1 failed"
+    before = RunProgress({first: 10, second: 30}, [record(first.key, error=7.0)])
+    assert before.done() == 0
+    assert before.errors == {first.key: 7.0}
 
 
 def test_the_table_shows_errors_so_far(jobs: list[Job]) -> None:
-    board = Board(dict.fromkeys(jobs, 1), [])
+    progress = RunProgress(dict.fromkeys(jobs, 1), [])
     console = Console(width=100, file=io.StringIO())
-    board.update(Started(jobs[0]))
-    board.update(Progress(jobs[0], 1, 4, 33.3))
-    console.print(table(board))
-    board.update(Finished(jobs[0], record(jobs[0].key, error=31.2)))
-    board.update(Finished(jobs[1], failed(jobs[1], "boom")))
-    console.print(table(board))
+    progress.update(Started(jobs[0]))
+    progress.update(Progress(jobs[0], 1, 4, 33.3))
+    console.print(error_table(progress))
+    progress.update(Finished(jobs[0], record(jobs[0].key, error=31.2)))
+    progress.update(Finished(jobs[1], failed(jobs[1], "boom")))
+    console.print(error_table(progress))
     assert isinstance(console.file, io.StringIO)
     shown = [line.split() for line in console.file.getvalue().splitlines() if "tema" in line]
     assert shown[0][-4:] == ["33.3", "(25", "%)", "…"]
     assert shown[1][-2:] == ["31.2", "failed"]
 
 
-def test_on_a_terminal_the_table_fills_and_says_how_long_it_takes(
-    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_the_table_fills_and_says_how_long_it_takes(jobs: list[Job]) -> None:
     screen = Console(width=100, file=io.StringIO(), force_terminal=True)
-    monkeypatch.setattr(bench_display, "Console", lambda **_: screen)
     events: list[Event] = [Started(jobs[0]), Progress(jobs[0], 1, 4, 33.3)]
     events += [Finished(job, record(job.key, error=31.2)) for job in jobs]
-    bench_display.display(Board(dict.fromkeys(jobs, 1), []), events)
+    follow(RunProgress(dict.fromkeys(jobs, 1), []), events, error_table, screen)
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     assert "33.3 (25 %)" in shown
-    assert "0 of 2 done, 1 running, 1 left, about 0 s to go" in shown
+    assert "0 of 2 done, 1 running, 1 left" in shown
     assert "2 of 2 done, 0 running, 0 left" in shown
+    assert "100 %, about 0 s left" in shown
 
 
 @pytest.fixture
@@ -269,7 +265,7 @@ def test_results_print_filter_pivot_and_export(
     listed = told_by(capsys, "--dir", stored)
     assert "4 records" in listed
     assert "failed: boom" in listed
-    few = told_by(capsys, "--dir", stored, "--method", "tbn", "--batch-size", "1,2")
+    few = told_by(capsys, "--dir", stored, "--methods", "tbn", "--batch-sizes", "1,2")
     assert "1 records" in few
     pivot = told_by(capsys, "--dir", stored, "--pivot", "method,batch_size").splitlines()
     assert [line.split() for line in pivot if line][1:4] == [
@@ -278,7 +274,7 @@ def test_results_print_filter_pivot_and_export(
         ["tema", "-", "10.00*"],
     ]
     assert pivot[-1] == "* best of the column, + second best"
-    as_json = json.loads(told_by(capsys, "--dir", stored, "--json", "--method", "tema"))
+    as_json = json.loads(told_by(capsys, "--dir", stored, "--json", "--methods", "tema"))
     assert [each["error"] for each in as_json] == [10.0]
     told_by(capsys, "--dir", stored, "--csv", tmp_path / "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
@@ -290,12 +286,12 @@ def test_results_print_filter_pivot_and_export(
     [
         (["--pivot", "method"], 'pivot is "method"; expected two fields'),
         (["--pivot", "method,batchsize"], 'did you mean "batch_size"?'),
-        (["--batch-size", "x"], 'batch_size is "x"; expected numbers'),
+        (["--batch-sizes", "x"], '"x"; expected integers'),
         (["--dir", "nowhere"], "nowhere: no results"),
     ],
 )
 def test_wrong_words_about_results_are_answered(
     words: list[str], told: str, stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["results", "--dir", str(stored), *words]) == 1
+    assert main(["results", "--dir", str(stored), *words]) == 2
     assert told in capsys.readouterr().err

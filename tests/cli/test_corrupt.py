@@ -31,12 +31,13 @@ def test_what_it_writes_is_read_by_the_loader(
 ) -> None:
     out = tmp_path / "out"
     assert (
-        run(source, out, "--severity", "2,5", "--corruptions", "fog,contrast", "--images", "8") == 0
+        run(source, out, "--severities", "2,5", "--corruptions", "fog,contrast", "--images", "8")
+        == 0
     )
     printed = capsys.readouterr()
     assert printed.out.strip() == str(out)
     assert "fog" in printed.err
-    assert "100 %" in printed.err
+    assert "generated fog" in printed.err
     stored = open_cifar_c(out, CIFAR10_CLASSES, corruptions=("fog", "contrast"))
     assert stored.severities == (2, 5)
     part = stored.part("fog", 5)
@@ -47,15 +48,15 @@ def test_what_it_writes_is_read_by_the_loader(
 
 def test_the_extra_corruptions_by_one_word(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert run(source, out, "--severity", "5", "--corruptions", "extra", "--images", "2") == 0
+    assert run(source, out, "--severities", "5", "--corruptions", "extra", "--images", "2") == 0
     assert {file.stem for file in out.glob("*.npy")} == {*EXTRA_CORRUPTIONS, "labels"}
 
 
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("--severity", "five"), 'severity is "five"; expected numbers'),
-        (("--severity", "6"), "severity is 6; expected 1, 2, 3, 4 or 5"),
+        (("--severities", "five"), '"five"; expected integers'),
+        (("--severities", "6"), "severity is 6; expected 1, 2, 3, 4 or 5"),
         (("--corruptions", "fogg"), 'unknown corruption "fogg"; did you mean "fog"'),
     ],
 )
@@ -66,7 +67,7 @@ def test_wrong_words_are_answered_and_nothing_is_written(
     answer: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(source, tmp_path / "out", *words) == 1
+    assert run(source, tmp_path / "out", *words) == 2
     assert answer in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -76,9 +77,9 @@ def test_photographs_become_imagenet_c(tmp_path: Path, capsys: pytest.CaptureFix
     photographs.mkdir()
     for label in range(3):
         Image.fromarray(random_images(1, 224)[0]).save(photographs / f"{label:04d}.png")
-    words = ["--severity", "3", "--corruptions", "pixelate", "--images", "2", "--workers", "1"]
-    assert main(["corrupt", "imagenet", "--out", str(tmp_path / "out"), *words]) == 1
-    assert "imagenet needs --source" in capsys.readouterr().err
+    words = ["--severities", "3", "--corruptions", "pixelate", "--images", "2", "--workers", "1"]
+    assert main(["corrupt", "imagenet", "--out", str(tmp_path / "out"), *words]) == 2
+    assert "imagenet requires --source" in capsys.readouterr().err
     where = ["--source", str(photographs), "--out", str(tmp_path / "out")]
     assert main(["corrupt", "imagenet", *where, *words]) == 0
     written = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.JPEG"))

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from subjects import residual
 
 from realistic_tta.benchmark.results import Results
-from realistic_tta.benchmark.trace_files import write_trace
+from realistic_tta.benchmark.traces import write_trace
 from realistic_tta.cli.main import main
 from realistic_tta.report.catalogue import FIGURES, ONE_FOR_ALL, draw
 from realistic_tta.report.style import write_figure
@@ -36,7 +36,7 @@ def test_all_figures_are_drawn_in_both_formats(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(["plot", "--dir", str(stored), "--out", str(out), "--format", "png,svg"]) == 0
+    assert main(["plot", "--dir", str(stored), "--out", str(out), "--formats", "png,svg"]) == 0
     told = capsys.readouterr().out
     assert "not drawn" not in told
     files = sorted(path.name for path in out.iterdir())
@@ -57,13 +57,13 @@ def test_without_a_name_what_cannot_be_drawn_is_said_and_the_rest_is_drawn(
     assert main(["plot", "--dir", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     not_drawn = re.findall(r"^not drawn: (\w+) needs", told, flags=re.MULTILINE)
-    assert sorted(not_drawn) == ["channel_mean", "layers", "momentum_analysis"]
-    assert len(list((tmp_path / "figures").glob("*.png"))) == len(FIGURES) - 3
+    assert sorted(not_drawn) == ["layers", "momentum_analysis"]
+    assert len(list((tmp_path / "figures").glob("*.png"))) == len(FIGURES) - 2
 
 
 def test_filters_choose_the_records(stored: Path, tmp_path: Path) -> None:
     words = ["plot", "error_over_stream", "--dir", str(stored), "--out", str(tmp_path / "few")]
-    assert main([*words, "--method", "tbn,tema", "--batch-size", "4"]) == 0
+    assert main([*words, "--methods", "tbn,tema", "--batch-sizes", "4"]) == 0
     (few,) = (tmp_path / "few").iterdir()
     records = Results(stored).read(method=["tbn", "tema"], batch_size=[4])
     ((_, figure),) = draw("error_over_stream", records, trace)
@@ -75,20 +75,20 @@ def test_filters_choose_the_records(stored: Path, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["eror_by_batch_size"], 'unknown figure "eror_by_batch_size"; did you mean "error_by'),
-        (["--format", "pgn"], 'unknown format "pgn"; did you mean "png"?'),
-        (["--batch-size", "four"], 'batch_size is "four"; expected numbers such as 4,2,1'),
-        (["layers", "--method", "tbn"], "layers needs a trace of rectified_tema; `rtta bench "),
-        (["layers", "--setting", "mixed"], "layers needs finished experiments; `rtta bench"),
+        (["--formats", "pgn"], 'unknown format "pgn"; did you mean "png"?'),
+        (["--batch-sizes", "four"], '"four"; expected integers such as 4,2,1'),
+        (["layers", "--methods", "tbn"], "layers needs a trace of rectified_tema; `rtta bench "),
+        (["layers", "--scenarios", "mixed"], "layers needs finished experiments; `rtta bench"),
         (["--dir", "nowhere"], "nowhere: no results"),
     ],
 )
 def test_wrong_words_are_answered(
     words: list[str], told: str, stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plot", "--dir", str(stored), *words]) == 1
+    assert main(["plot", "--dir", str(stored), *words]) == 2
     err = capsys.readouterr().err
     assert told in err
-    assert ("makes that" in err) == (f"(with --out {stored})" in err)
+    assert ("creates that" in err) == (f"(with --out {stored})" in err)
     assert not (stored / "figures").exists()
 
 
@@ -125,14 +125,14 @@ def test_every_figure_is_shown_in_the_documents() -> None:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data"
+    folder = tmp_path / "dataset"
     write_world(folder, images=10)
-    save_file(residual().state_dict(), folder / "networks" / "resnet-20.safetensors")
+    save_file(residual().state_dict(), folder / "models" / "resnet-20.safetensors")
     monkeypatch.setenv("RTTA_DATA", str(folder))
     return folder
 
 
-BENCH = ["bench", "--network", "resnet-20", "--images", "4", "--workers", "1"]
+BENCH = ["bench", "--models", "resnet-20", "--images", "4", "--workers", "1"]
 
 
 @pytest.mark.usefixtures("world")
@@ -150,19 +150,21 @@ def test_a_traced_benchmark_can_be_drawn_and_old_records_get_their_traces(
     capsys.readouterr()
     assert main([*words, "--out", str(out), "--traces"]) == 0
     assert "6 of 6 done" in capsys.readouterr().out
-    assert main(["plot", "channel_mean", "layers", "--dir", str(out)]) == 0
+    assert main(["plot", "error_by_batch_size", "layers", "--dir", str(out)]) == 0
     assert len(list((out / "figures").iterdir())) == 2
 
 
 @pytest.mark.usefixtures("world")
 def test_a_benchmark_of_momenta_can_be_drawn(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["--methods", "source,tema", "--batch-sizes", "4,2", "--momentum", "auto,1,0.1"]
+    words = ["--methods", "source,tema", "--batch-sizes", "4,2", "--momentums", "auto,1,0.1"]
     assert main([*BENCH, *words, "--out", str(out)]) == 0
     records = Results(out).read()
-    assert [each.settings for each in records if each.method == "source"] == [{}, {}]
-    settings = [each.settings for each in records if each.method == "tema"]
-    assert [settings.count(each) for each in ({}, {"momentum": 1.0}, {"momentum": 0.1})] == [2] * 3
+    assert [each.hyperparameters for each in records if each.method == "source"] == [{}, {}]
+    hyperparameters = [each.hyperparameters for each in records if each.method == "tema"]
+    assert [hyperparameters.count(each) for each in ({}, {"momentum": 1.0}, {"momentum": 0.1})] == [
+        2
+    ] * 3
     assert main(["plot", "momentum_analysis", "--dir", str(out)]) == 0
     assert (out / "figures" / "momentum_analysis.png").exists()
 
@@ -170,14 +172,14 @@ def test_a_benchmark_of_momenta_can_be_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("momentum", "told"),
     [
-        ("fast", 'momentum is "fast"; expected such as auto,1,0.1,0.01'),
-        ("0", "momentum is 0, so that no batch would count; expected above 0"),
+        ("fast", '"fast"; expected values such as auto,1,0.1'),
+        ("0", "momentum is 0.0; expected a number from 1e-06 to 1"),
     ],
 )
 @pytest.mark.usefixtures("world")
 def test_a_momentum_that_cannot_be_is_answered(
     momentum: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--methods", "tema", "--momentum", momentum, "--out", str(tmp_path / "out")]
-    assert main([*BENCH, *words]) == 1
+    words = ["--methods", "tema", "--momentums", momentum, "--out", str(tmp_path / "out")]
+    assert main([*BENCH, *words]) == 2
     assert told in capsys.readouterr().err

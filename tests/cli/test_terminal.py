@@ -20,9 +20,9 @@ from realistic_tta.cli.results import print_list, print_pivots
 from realistic_tta.cli.terminal import BARS, PLAIN_BARS, cut, sparks
 
 RECORDS = [
-    record("a", method="source", error=40.0, course=((8, 30.0), (16, 50.0))),
-    record("b", method="tbn", error=20.0, course=((8, 10.0), (16, 30.0))),
-    record("c", method="tema", error=10.0, course=((8, 10.0), (16, 10.0))),
+    record("a", method="source", error=40.0, error_curve=((8, 30.0), (16, 50.0))),
+    record("b", method="tbn", error=20.0, error_curve=((8, 10.0), (16, 30.0))),
+    record("c", method="tema", error=10.0, error_curve=((8, 10.0), (16, 10.0))),
 ]
 
 
@@ -82,8 +82,8 @@ def test_a_list_says_once_what_is_the_same_in_all_and_has_spark_lines_where_they
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     first, head, *lines = on_terminal(print_list, RECORDS)
-    assert first == "3 records: setting continual, data cifar10-c, network cifar10, seed 1"
-    assert re.split(r"  +", head)[-4:] == ["error", "cost", "seconds", "over the stream"]
+    assert first == "3 records: scenario continual, dataset cifar10-c, model cifar10, seed 1"
+    assert re.split(r"  +", head)[-4:] == ["error", "cost", "seconds", "error curve"]
     assert [line.split()[-1] for line in lines] == ["▅█", "▁▅", "▁▁"]
     assert all(len(line) <= 80 for line in lines)
 
@@ -132,6 +132,6 @@ def test_json_is_whole_whatever_else_is_asked(
         Results(tmp_path).write(each)
     assert main(["results", "--dir", str(tmp_path), "--json", "--spark"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [each["course"] for each in found] == [
-        [list(point) for point in each.course] for each in RECORDS
+    assert [each["error_curve"] for each in found] == [
+        [list(point) for point in each.error_curve] for each in RECORDS
     ]

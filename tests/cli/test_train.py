@@ -25,33 +25,33 @@ def test_training_ends_with_a_network_and_its_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Interrupted in between, resumed by the same words; loaded by name, and adapted."""
-    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "dataset"))
     source = write_row_sheets(tmp_path / "sheets", *shaded())
     words = ["train", "--arch", "resnet-20", "--epochs", "4", "--source", str(source)]
     assert main(words) == 0
     printed = capsys.readouterr()
-    assert "training resnet-20: 256 images, 4 epochs" in printed.err
+    assert "training resnet-20, 256 images, 4 epochs" in printed.err
     assert "epoch 4 of 4: loss" in printed.err
-    assert "% wrong on clean test images" in printed.out
-    folder = tmp_path / "data" / "networks"
+    assert "% error on clean test images" in printed.out
+    folder = tmp_path / "dataset" / "models"
     card = json.loads((folder / "resnet-20.json").read_text())
     assert card["source_batch_size"] == 128
     assert set(card["error_by_corruption"]) == set(CORRUPTIONS)
     assert card["recipe"]["epochs"] == 4
-    network = load_model("resnet-20")
-    assert torch.isfinite(adapt(network)(torch.rand(4, 3, 32, 32))).all()
-    assert main(words) == 0  # nothing left to train: the same network again
+    model = load_model("resnet-20")
+    assert torch.isfinite(adapt(model)(torch.rand(4, 3, 32, 32))).all()
+    assert main(words) == 0  # nothing left to train: the same model again
     printed = capsys.readouterr()
-    assert "going on with resnet-20" in printed.err
+    assert "resuming from" in printed.err
     assert "epoch 4 of 4" not in printed.err
     again = load_model("resnet-20").state_dict()
-    assert all(torch.equal(again[name], value) for name, value in network.state_dict().items())
+    assert all(torch.equal(again[name], value) for name, value in model.state_dict().items())
 
 
 def test_an_unknown_network_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "dataset"))
     source = write_row_sheets(tmp_path / "sheets", *shaded())
-    assert main(["train", "--arch", "resnet20", "--source", str(source)]) == 1
-    assert 'unknown network "resnet20"; did you mean "resnet-20"' in capsys.readouterr().err
+    assert main(["train", "--arch", "resnet20", "--source", str(source)]) == 2
+    assert 'did you mean "resnet-20"' in capsys.readouterr().err

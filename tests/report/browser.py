@@ -60,12 +60,14 @@ class Page:
         """A window as high as the page, so that every plot is drawn."""
         width = self.run("return innerWidth")
         self.resize(width, self.run("return document.documentElement.scrollHeight"))
-        plots = "['plot-sizes', 'plot-course', 'plot-cost']"
+        plots = "['plot-sizes', 'plot-curve', 'plot-cost']"
         self.wait(f"return {plots}.every((id) => document.getElementById(id).data)")
 
     def lines(self, plot: str) -> dict[str, list[list[float]]]:
         """What a plot shows: x and y by name."""
-        program = "return document.getElementById(arguments[0]).data.map((t) => [t.name, t.x, t.y])"
+        program = (
+            "return document.getElementById(arguments[0]).data.map((t) => [t.name, t.x, t.y])"
+        )
         return {name: [x, y] for name, x, y in self.run(program, plot)}
 
     def rows(self, place: str) -> list[list[str]]:

@@ -6,9 +6,9 @@ import json
 import random
 from pathlib import Path
 
+from realistic_tta.benchmark.paper_tables import paper_errors
 from realistic_tta.benchmark.results import PartResult, Record
 from realistic_tta.data.registry import CORRUPTIONS
-from realistic_tta.report.page_tables import paper_errors
 
 COSTS = {
     "source": 1,
@@ -27,20 +27,20 @@ SIZES = (200, 64, 16, 4, 2, 1)
 IMAGES = 10_000
 
 
-def made_up(seeds: int = 1, settings: tuple[str, ...] = ("continual",)) -> list[Record]:
-    """Methods x batch sizes x settings x seeds on CIFAR-10-C."""
+def made_up(seeds: int = 1, scenarios: tuple[str, ...] = ("continual",)) -> list[Record]:
+    """Methods x batch sizes x scenarios x seeds on CIFAR-10-C."""
     return [
-        _record(method, size, setting, seed)
-        for setting in settings
+        _record(method, size, scenario, seed)
+        for scenario in scenarios
         for method in COSTS
         for size in SIZES
         for seed in range(1, seeds + 1)
     ]
 
 
-def _record(method: str, size: int, setting: str, seed: int) -> Record:
-    chance = random.Random(f"{method} {size} {setting} {seed}")  # noqa: S311 - no secret
-    figures = paper_errors("cifar10-c", setting) or paper_errors("cifar10-c", "continual")
+def _record(method: str, size: int, scenario: str, seed: int) -> Record:
+    chance = random.Random(f"{method} {size} {scenario} {seed}")  # noqa: S311 - no secret
+    figures = paper_errors("cifar10-c", scenario) or paper_errors("cifar10-c", "continual")
     middle = figures[method, size] * chance.uniform(0.98, 1.02)
     hardness = {name: random.Random(name).uniform(0.7, 1.3) for name in CORRUPTIONS}  # noqa: S311
     errors = [min(99.9, middle * hardness[name]) for name in CORRUPTIONS]
@@ -54,22 +54,22 @@ def _record(method: str, size: int, setting: str, seed: int) -> Record:
     return Record(
         key=key,
         experiment=key,
-        network="wrn-28-10",
-        data="cifar10-c",
-        setting=setting,
+        model="wrn-28-10",
+        dataset="cifar10-c",
+        scenario=scenario,
         method=method,
-        settings={},
+        hyperparameters={},
         batch_size=size,
         seed=seed,
         images=None,
         order="shuffled",
         delta=None,
         stream=f"{size * 1000 + seed:016x}",
-        network_checksum="00c0ffee00c0ffee",
+        model_checksum="00c0ffee00c0ffee",
         status="done",
         error=sum(part.error for part in parts) / len(parts),
         parts=parts,
-        course=tuple((750 * (n + 1), error) for n, error in enumerate(points)),
+        error_curve=tuple((750 * (n + 1), error) for n, error in enumerate(points)),
         seconds=seconds,
         method_seconds=0.9 * seconds,
         cost=COSTS[method] * chance.uniform(0.95, 1.05),
@@ -89,14 +89,10 @@ def write_trace(folder: Path, key: str, layers: int = 13, points: int = 200) -> 
     depth = [place / layers for place in range(layers)]
     trace = {
         "key": key,
-        "layer": "last",
-        "channel": 3,
-        "source_mean": 0.5,
         "layers": [f"block{place // 4 + 1}.bn{place % 4}" for place in range(layers)],
         "points": [
             [
                 750 * (n + 1),
-                chance.gauss(0, 1),
                 [0.5 * share for share in depth],
                 [(1 + 30 * share) * (1 + chance.random()) for share in depth],
             ]

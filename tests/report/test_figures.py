@@ -23,16 +23,17 @@ from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ResultsError
 from realistic_tta.report.catalogue import FIGURES, draw
-from realistic_tta.report.channel_mean import channel_mean
-from realistic_tta.report.class_diversity import SIZES as PAPERS_SIZES
-from realistic_tta.report.class_diversity import draw_class_diversity
-from realistic_tta.report.cost_against_error import cost_against_error, pareto
-from realistic_tta.report.data_facts import FACTS
-from realistic_tta.report.error_by_batch_size import error_by_batch_size
-from realistic_tta.report.error_by_corruption import error_by_corruption
-from realistic_tta.report.error_over_stream import binned, error_over_stream
-from realistic_tta.report.layers import layers
-from realistic_tta.report.momentum_analysis import momentum_analysis
+from realistic_tta.report.figures import (
+    binned,
+    cost_against_error,
+    error_by_batch_size,
+    error_by_corruption,
+    error_over_stream,
+    layers,
+    pareto,
+)
+from realistic_tta.report.momentum_figures import DATASETS, draw_class_diversity, momentum_analysis
+from realistic_tta.report.momentum_figures import SIZES as PAPERS_SIZES
 from realistic_tta.report.style import STYLES
 
 EVERYTHING = [*runs(), *momentum_runs("cifar10-c"), *momentum_runs("imagenet-c")]
@@ -95,8 +96,12 @@ def test_seeds_are_averaged_and_their_spread_is_a_band() -> None:
 
 
 def test_other_settings_are_lines_of_their_own_and_fixed_momenta_are_left_out() -> None:
-    records = [*runs(["tema"]), *runs(["tema"], settings={"start": "source"}), *momentum_runs()[5:]]
-    (axes,) = error_by_batch_size([each for each in records if each.data == "cifar10-c"]).axes
+    records = [
+        *runs(["tema"]),
+        *runs(["tema"], hyperparameters={"start": "source"}),
+        *momentum_runs()[5:],
+    ]
+    (axes,) = error_by_batch_size([each for each in records if each.dataset == "cifar10-c"]).axes
     plain, other = axes.get_lines()
     assert (plain.get_label(), other.get_label()) == ("tema", "tema (start=source)")
     assert plain.get_marker() == other.get_marker()
@@ -129,24 +134,10 @@ def test_class_diversity_is_the_papers_sum(
         expected_classes(classes, size * factor)
         for size, factor in zip(PAPERS_SIZES, factors, strict=True)
     ]
-    assert [y for _, y in drawn["the current batch alone"]] == pytest.approx(current)
+    assert [y for _, y in drawn["current batch"]] == pytest.approx(current)
     assert [y for _, y in drawn["TEMA, momentum by Eq. 5"]] == pytest.approx(averaged)
     source = expected_classes(classes, trained)
-    assert [y for _, y in drawn["a batch of the training"]] == pytest.approx([source] * 2)
-
-
-@pytest.mark.parametrize("batch", ["tent", "tbn"])
-def test_the_channel_is_shown_at_the_largest_and_the_smallest_batch_size(batch: str) -> None:
-    figure = channel_mean(runs([batch, "tema"], sizes=[200, 16, 2]), trace)
-    large, small = figure.axes
-    for axes, size in ((large, 200), (small, 2)):
-        assert axes.get_title(loc="left") == f"batch size {size}"
-        drawn = lines_of(axes)
-        for label, method in ((f"batch statistics ({batch})", batch), ("TEMA", "tema")):
-            points = trace(run(method, size).key).points
-            assert drawn[label] == [(point.images, point.mean) for point in points]
-        assert {y for _, y in drawn["training"]} == {0.25}
-    assert figure.get_suptitle().endswith("mean of channel 7 of layer layer1.bn2")
+    assert [y for _, y in drawn["training batch"]] == pytest.approx([source] * 2)
 
 
 def test_the_momentum_analysis_has_a_panel_a_data_set_and_a_line_a_momentum() -> None:
@@ -156,14 +147,16 @@ def test_the_momentum_analysis_has_a_panel_a_data_set_and_a_line_a_momentum() ->
     for axes, data in zip(figure.axes, ("cifar10-c", "imagenet-c"), strict=True):
         drawn = {name: line for name, line in lines_of(axes).items() if name[0] != "_"}
         assert list(drawn) == ["m = 1", "m = 0.1", "m = 0.01", "m by Eq. 5"] == legend_of(figure)
-        for label, settings in [("m by Eq. 5", {}), ("m = 0.1", {"momentum": 0.1})]:
-            chosen = [r for r in records if (r.data, r.method) == (data, "tema")]
-            expected = [(r.batch_size, r.error) for r in chosen if r.settings == settings]
+        for label, hyperparameters in [("m by Eq. 5", {}), ("m = 0.1", {"momentum": 0.1})]:
+            chosen = [r for r in records if (r.dataset, r.method) == (data, "tema")]
+            expected = [
+                (r.batch_size, r.error) for r in chosen if r.hyperparameters == hyperparameters
+            ]
             assert drawn[label] == expected
 
 
 @pytest.mark.parametrize(
-    ("data", "choices"),
+    ("dataset", "choices"),
     [
         ("cifar10-c", {200: 1, 64: 1, 16: 0.1, 4: 0.1, 1: 0.01}),
         ("cifar100-c", {200: 1, 64: 1, 16: 0.1, 4: 0.1, 1: 0.01}),
@@ -171,9 +164,9 @@ def test_the_momentum_analysis_has_a_panel_a_data_set_and_a_line_a_momentum() ->
     ],
 )
 def test_the_shaded_regions_are_the_choices_that_the_authors_publish(
-    data: str, choices: dict[int, float]
+    dataset: str, choices: dict[int, float]
 ) -> None:
-    (axes,) = momentum_analysis(momentum_runs(data)).axes
+    (axes,) = momentum_analysis(momentum_runs(dataset)).axes
     spans = [(patch.get_extents().transformed(axes.transData.inverted())) for patch in axes.patches]
     names = [float(text.get_text()) for text in axes.texts]
     for size, momentum in choices.items():
@@ -201,8 +194,8 @@ def test_stretches_keep_every_image_whatever_the_points() -> None:
     for points in (1, 2, 44, 45, 46, 200):
         seen = np.cumsum(random.integers(1, 90, points)).tolist()
         errors = (100 * random.random(points)).tolist()
-        course = list(zip(seen, errors, strict=True))
-        found = binned(course, 45)
+        error_curve = list(zip(seen, errors, strict=True))
+        found = binned(error_curve, 45)
         assert 1 <= len(found) <= min(points, 45)
         edge, wrong = 0.0, 0.0
         for middle, error in found:
@@ -213,7 +206,7 @@ def test_stretches_keep_every_image_whatever_the_points() -> None:
 
 
 def test_a_mixed_stream_has_no_stripes() -> None:
-    figure = error_over_stream(runs(setting="mixed"))
+    figure = error_over_stream(runs(scenario="mixed"))
     assert not [axes for axes in figure.axes if axes.patches or axes.texts]
     figure.canvas.draw()
     around = figure.axes[0].get_tightbbox()
@@ -259,7 +252,7 @@ def test_layers_are_shown_as_they_were_traced() -> None:
             assert axes.get_ylim() == (3, 0), "the input is on top"
     assert [tick.get_text() for tick in panels[0].get_yticklabels()] == list(LAYERS)
     bars = [axes.get_ylabel() for axes in figure.axes if axes not in panels]
-    assert bars == ["source weight (share)", "divergence (nats)"]
+    assert bars == ["source weight (ratio)", "divergence (nats)"]
 
 
 def test_cost_against_error_has_a_point_a_method_and_joins_the_best() -> None:
@@ -267,7 +260,7 @@ def test_cost_against_error_has_a_point_a_method_and_joins_the_best() -> None:
     figure = cost_against_error(records)
     for axes, size in zip(figure.axes, (64, 1), strict=True):
         drawn = lines_of(axes)
-        front = drawn.pop("none is better in both")
+        front = drawn.pop("Pareto front")
         few = [each for each in records if each.batch_size == size and each.cost is not None]
         assert drawn == {each.method: [(each.cost, each.error)] for each in few}
         points = [(each.cost or 0, each.error or 0) for each in few]
@@ -355,11 +348,11 @@ def test_methods_differ_without_colour_and_by_colour() -> None:
 
 
 def test_what_eq_5_must_know_is_what_the_runner_uses() -> None:
-    from realistic_tta.benchmark.data import DATA
+    from realistic_tta.benchmark.datasets import DATASETS as BENCHMARK_DATASETS
 
-    assert set(FACTS) == set(DATA)
-    for name, facts in FACTS.items():
-        assert facts.source_batch_size == DATA[name].source_batch_size
+    assert set(DATASETS) == set(BENCHMARK_DATASETS)
+    for name, facts in DATASETS.items():
+        assert facts.source_batch_size == BENCHMARK_DATASETS[name].source_batch_size
 
 
 # What is missing is said, with the command that makes it.
@@ -376,13 +369,10 @@ def no_trace(_: str) -> None:
         (lambda: error_by_batch_size([]), "error_by_batch_size needs finished experiments"),
         (lambda: error_over_stream(momentum_runs()[5:]), "a method without a fixed momentum"),
         (lambda: error_by_corruption(momentum_runs()[5:]), "a method without a fixed momentum"),
-        (lambda: channel_mean(runs(), no_trace), "traces of tema and of tent or tbn at two"),
-        (lambda: channel_mean(runs(["tema"]), trace), "traces of tema and of tent or tbn at two"),
-        (lambda: channel_mean(runs(sizes=[4]), trace), "at two batch sizes"),
         (lambda: layers(runs(), no_trace), "a trace of rectified_tema"),
         (lambda: layers(runs(["tema"]), trace), "a trace of rectified_tema"),
-        (lambda: momentum_analysis(runs()), "tema with two fixed momenta or more"),
-        (lambda: momentum_analysis([]), "tema with two fixed momenta or more"),
+        (lambda: momentum_analysis(runs()), "tema with two fixed momentums or more"),
+        (lambda: momentum_analysis([]), "tema with two fixed momentums or more"),
         (lambda: cost_against_error(runs(cost=None)), "records with a cost"),
     ],
 )
@@ -391,7 +381,7 @@ def test_what_is_missing_is_said_with_a_command_that_can_be_run(
 ) -> None:
     with pytest.raises(ResultsError, match=re.escape(told)) as raised:
         make()
-    (command,) = re.findall(r"`rtta (.*)` makes", str(raised.value))
+    (command,) = re.findall(r"`rtta (.*)` creates", str(raised.value))
     planned: list[Any] = []
     monkeypatch.setattr(bench, "_bench", lambda given: planned.extend(bench._experiments(given)))
     assert main(shlex.split(command)) == 0
@@ -400,4 +390,4 @@ def test_what_is_missing_is_said_with_a_command_that_can_be_run(
 
 def test_records_of_two_streams_are_not_mixed() -> None:
     with pytest.raises(ResultsError, match="got 2: use by_group"):
-        error_by_batch_size([*runs(), *runs(setting="mixed")])
+        error_by_batch_size([*runs(), *runs(scenario="mixed")])

@@ -39,14 +39,14 @@ def hostile() -> list[Record]:
 
 
 def _with(harm: str, good: Record, number: int) -> Record:
-    names = ["method", "network", "data", "setting", "order", "stream", "network_checksum"]
+    names = ["method", "model", "dataset", "scenario", "order", "stream", "model_checksum"]
     names += ["device", "python", "torch", "package", "commit", "finished"]
     texts: dict[str, Any] = dict.fromkeys(names, harm)
     return dataclasses.replace(
         good,
         key=f"k{number}",
         experiment=f"k{number}",
-        settings={harm: harm},
+        hyperparameters={harm: harm},
         parts=tuple(PartResult(harm, 5, 10, 3) for _ in range(2)),
         **texts,
     )
@@ -62,7 +62,7 @@ def failures(records: list[Record]) -> list[Record]:
             message=each.method,
             error=None,
             parts=(),
-            course=(),
+            error_curve=(),
             cost=None,
         )
         for each in records

@@ -33,12 +33,12 @@ HOSTILE = "</script><script>document.title = 'taken'</script><img src=x onerror=
 
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
-    """Two seeds, two settings, one failure with a hostile message."""
-    found = made_up(seeds=2, settings=("continual", "mixed"))
+    """Two seeds, two hyperparameters, one failure with a hostile message."""
+    found = made_up(seeds=2, scenarios=("continual", "mixed"))
     wrong = dataclasses.replace(
         found[0], key="bad", experiment="bad", method="tema", status="failed", message=HOSTILE
     )
-    return [*found, dataclasses.replace(wrong, error=None, parts=(), course=(), cost=None)]
+    return [*found, dataclasses.replace(wrong, error=None, parts=(), error_curve=(), cost=None)]
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +89,10 @@ def test_a_hostile_message_is_shown_as_text_and_does_nothing(page: Page) -> None
     assert page.run("return document.querySelectorAll('img').length") == 0
 
 
-def means(records: list[Record], setting: str) -> dict[tuple[str, int], float]:
+def means(records: list[Record], scenario: str) -> dict[tuple[str, int], float]:
     cells: dict[tuple[str, int], list[float]] = defaultdict(list)
     for each in records:
-        if each.setting == setting and each.error is not None:
+        if each.scenario == scenario and each.error is not None:
             cells[each.method, each.batch_size].append(each.error)
     return {cell: fmean(errors) for cell, errors in cells.items()}
 
@@ -126,15 +126,15 @@ def test_the_papers_table_stands_beside_it(page: Page) -> None:
 
 def test_a_method_can_be_taken_out_of_the_plots_and_put_back(page: Page) -> None:
     every = set(COSTS)
-    assert set(page.lines("plot-course")) == every
+    assert set(page.lines("plot-curve")) == every
     page.click("input[value=tent]")
-    for plot in ("plot-sizes", "plot-course", "plot-cost"):
+    for plot in ("plot-sizes", "plot-curve", "plot-cost"):
         assert set(page.lines(plot)) - {"tema"} == every - {"tent"}
     assert "tent" not in {row[0] for row in page.rows("corruptions")}
     page.click("#none")
-    assert page.lines("plot-course") == {}
+    assert page.lines("plot-curve") == {}
     page.click("#all")
-    assert set(page.lines("plot-course")) == every
+    assert set(page.lines("plot-curve")) == every
 
 
 def choose(page: Page, control: str, text: str) -> None:
@@ -151,15 +151,17 @@ def test_batch_size_and_setting_change_what_is_plotted(page: Page, records: list
     page.show_all()
     x, y = page.lines("plot-cost")["sar"]
     few = [
-        r for r in records if (r.method, r.batch_size, r.setting) == ("sar", 16, "mixed") and r.cost
+        r
+        for r in records
+        if (r.method, r.batch_size, r.scenario) == ("sar", 16, "mixed") and r.cost
     ]
     assert x == pytest.approx([fmean(r.cost or 0 for r in few)], rel=1e-12)
     assert y == pytest.approx([fmean(r.error or 0 for r in few)], rel=1e-12)
     page.click("#smooth")
-    _, course = page.lines("plot-course")["sar"]
-    courses = [[error for _, error in each.course] for each in few]
-    expected = [fmean(points) for points in zip(*courses, strict=True)]
-    assert course == pytest.approx(expected, abs=0.051), "rounded to one decimal"
+    _, error_curve = page.lines("plot-curve")["sar"]
+    error_curves = [[error for _, error in each.error_curve] for each in few]
+    expected = [fmean(points) for points in zip(*error_curves, strict=True)]
+    assert error_curve == pytest.approx(expected, abs=0.051), "rounded to one decimal"
     heat = {row[0]: row[1:] for row in page.rows("corruptions")}
     assert heat["sar"][0] == f"{fmean(r.parts[0].error for r in few):.1f}"
 
@@ -225,7 +227,7 @@ def test_every_control_is_reached_and_used_by_keyboard(page: Page) -> None:
             ActionChains(page.driver).send_keys(Keys.SPACE).perform()
             break
     assert reached[1:6] == ["group", "size", "csv", "all", "none"]
-    assert "tent" not in page.lines("plot-course")
+    assert "tent" not in page.lines("plot-curve")
 
 
 def test_controls_and_tables_have_names(page: Page) -> None:

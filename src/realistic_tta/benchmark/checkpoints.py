@@ -1,90 +1,69 @@
-"""The state of a run that has not come to its end: what runner.py goes on from after a kill.
+"""Checkpoints of unfinished runs, from which runner.py resumes after an interruption.
 
-A file is a SHA-256 and what it is the sum of. Whatever is damaged, or is no such state, is begun
-anew: the figures are the same, only later.
+The format is that of storage.py. A damaged or foreign file is ignored: the run then starts from the
+beginning and gives the same results.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
+import json
 from pathlib import Path
-from typing import Any
 
-import torch
+from torch import Tensor
 
-from realistic_tta.benchmark.results import write_whole
-from realistic_tta.errors import StateError
-from realistic_tta.methods.base import AdaptedModel
-from realistic_tta.methods.guard_state import continue_guard, guard_tensors, guard_words
-from realistic_tta.methods.stored_state import own_state
-from realistic_tta.storage import leftovers
+from realistic_tta import AdaptedModel
+from realistic_tta.errors import ResultsError, StateError
+from realistic_tta.storage import leftovers, read_tensors, write_tensors
 
 from .environment import versions
-from .metrics import Tally
+from .metrics import Metrics
 
-SUM = 32  # bytes
-
-
-def state_file(key: str, folder: Path) -> Path:
-    """Where the state of an unfinished run is kept."""
-    return folder / "unfinished" / f"{key}.pt"
+KIND = "run"
 
 
-def save(path: Path, adapted: AdaptedModel, tally: Tally) -> None:
-    """Writes down everything the rest of the run depends on, whole or not at all."""
-    content = io.BytesIO()
-    state: dict[str, Any] = {"method": adapted.state_dict(), "tally": tally.saved()}
-    if adapted.guard is not None:
-        state["guard"] = guard_words(adapted.guard), guard_tensors(adapted.guard)
-    torch.save(state | {"versions": versions()}, content)
-    write_whole(path, _sum(content.getvalue()) + content.getvalue())
+def checkpoint_file(key: str, folder: Path) -> Path:
+    """The path of a run's checkpoint."""
+    return folder / "checkpoints" / f"{key}.safetensors"
 
 
-def restore(path: Path, adapted: AdaptedModel, *, traced: bool = False) -> Tally | None:
-    """Puts the method where it was and returns the counts; None if there is nothing to go on from.
-
-    One run is of one program: what another version has begun is begun anew. So is, if a trace is
-    wanted, a run that was begun without.
-    """
-    found = _read(path)
-    if found.get("versions") != versions():
-        return None
+def save(path: Path, adapted: AdaptedModel, metrics: Metrics) -> None:
+    """Writes everything the rest of the run depends on, atomically."""
+    state = adapted.state_dict().items()
+    tensors = {name: value for name, value in state if isinstance(value, Tensor)}
+    metadata = {"metrics": json.dumps(metrics.saved()), "versions": json.dumps(versions())}
     try:
-        if traced and found["tally"]["trace"] is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, metadata, kind=KIND)
+    except OSError as error:
+        raise ResultsError(
+            f"{path} could not be written ({error.strerror}); no partial file is left. "
+            "Free some space or use another folder; the same command resumes"
+        ) from error
+
+
+def restore(path: Path, adapted: AdaptedModel, *, traced: bool = False) -> Metrics | None:
+    """Loads the state into the adapted model and returns the metrics; None without a checkpoint.
+
+    Ignores a checkpoint of another version, and one without a trace if `traced` asks for it.
+    """
+    try:
+        tensors, metadata = read_tensors(path, kind=KIND)
+        if json.loads(metadata["versions"]) != json.loads(json.dumps(versions())):
             return None
-        tally = Tally.restore(found["tally"])
-        adapted.load_state_dict(found["method"])
-        if adapted.guard is not None:
-            words, tensors = found["guard"]
-            continue_guard(adapted.guard, words, tensors, own_state(adapted))
-    except (StateError, TypeError, KeyError, ValueError):  # whoever wrote this, it was not `save`
-        adapted.reset()  # what had been put in place by then
+        found = json.loads(metadata["metrics"])
+        if traced and found["trace"] is None:
+            return None
+        metrics = Metrics.restore(found)
+        adapted.load_state_dict(tensors)
+    except FileNotFoundError:
         return None
-    return tally
+    except (StateError, TypeError, KeyError, ValueError, AttributeError):  # not written by `save`
+        adapted.reset()
+        return None
+    return metrics
 
 
-def forget(path: Path) -> None:
-    """Removes the state of a run that is done, and what kills left of it half written."""
+def delete(path: Path) -> None:
+    """Removes the checkpoint of a finished run, and partial files of interrupted writes."""
     for each in (path, *leftovers(path)):
         each.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What was saved; empty if that is missing or damaged. Nothing in it is run."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    told, content = content[:SUM], content[SUM:]
-    if told != _sum(content):
-        return {}
-    try:
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # noqa: BLE001 - a broken file may break the reader in any way
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _sum(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()

@@ -1,7 +1,7 @@
-"""Runs many experiments on this machine's cores and tells what happens as it happens (events.py).
+"""Runs many experiments on the local cores and yields events (events.py).
 
-Every process has a pipe of its own. (A queue shared by all has a lock, and a worker that is killed
-while it holds it would stop the others.)
+Every worker has its own pipe: a worker killed while holding the lock of a shared queue would block
+the others.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from realistic_tta.benchmark.results import Results
 from realistic_tta.data.generate import start_worker
 from realistic_tta.errors import ResultsError
 
-from .checkpoints import forget, state_file
-from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
+from . import checkpoints
+from .events import ATTEMPTS, Died, Evaluate, Event, Finished, Started, given_up, run_reporting
+from .results import Results
 from .runner import SAVE_EVERY, Job, evaluate, is_done
 
 
@@ -34,13 +34,13 @@ def run_local(
     save_every: float = SAVE_EVERY,
     evaluate: Evaluate = evaluate,
 ) -> Iterator[Event]:
-    """Runs the jobs in this order, as many at once as there are workers, and writes the records.
+    """Runs the jobs in this order on `workers` processes and writes the records.
 
-    What is done already is not run again. Closing the iterator ends the workers.
+    Finished jobs are skipped. Closing the iterator ends the workers.
     """
     results = Results(folder)
     waiting = deque(job for job in jobs if not is_done(job, results))
-    runs: Counter[str] = Counter()
+    deaths: Counter[str] = Counter()
     start = (folder, save_every, evaluate)
     team = [_Worker(*start) for _ in range(min(workers, len(waiting)))]
     try:
@@ -48,12 +48,12 @@ def run_local(
             for place, worker in enumerate(team):
                 if worker.job is None and waiting:
                     team[place] = worker if worker.process.is_alive() else _Worker(*start)
-                    yield team[place].give(waiting.popleft())
-            for worker in _with_news(team):
-                event = worker.hear()
+                    yield team[place].assign(waiting.popleft())
+            for worker in _ready(team):
+                event = worker.receive()
                 if isinstance(event, Died):
-                    runs[event.job.key] += 1
-                    if runs[event.job.key] == RUNS:
+                    deaths[event.job.key] += 1
+                    if deaths[event.job.key] == ATTEMPTS:
                         event = Finished(event.job, given_up(event))
                         results.write(event.record)
                     else:
@@ -65,7 +65,7 @@ def run_local(
 
 
 class _Worker:
-    """A process, its pipe, and the job it is at."""
+    """A process, its pipe, and its current job."""
 
     def __init__(self, folder: Path, save_every: float, evaluate: Evaluate) -> None:
         context = get_context("spawn")
@@ -74,16 +74,16 @@ class _Worker:
         arguments = (theirs, folder, save_every, evaluate)
         self.process = context.Process(target=_work, args=arguments, daemon=True)
         self.process.start()
-        theirs.close()  # else its end would not be seen
+        theirs.close()  # so that the end of the process closes the pipe
 
-    def give(self, job: Job) -> Started:
+    def assign(self, job: Job) -> Started:
         self.job = job
-        with contextlib.suppress(OSError):  # it has died already, which `hear` will tell
+        with contextlib.suppress(OSError):  # already dead; `receive` reports it
             self.pipe.send(job)
         return Started(job)
 
-    def hear(self) -> Event:
-        """What the worker says; that it is gone, if it is."""
+    def receive(self) -> Event:
+        """The next event of the worker; Died if the process has ended."""
         assert self.job is not None
         job = self.job
         try:
@@ -104,35 +104,34 @@ class _Worker:
         self.pipe.close()
 
 
-def _with_news(team: Sequence[_Worker]) -> list[_Worker]:
+def _ready(team: Sequence[_Worker]) -> list[_Worker]:
     busy = {worker.pipe: worker for worker in team if worker.job}
     return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
 
 
 def _reason(exit_code: int | None) -> str:
-    """For people.
+    """Why a process ended.
 
     >>> _reason(3), _reason(-9)
-    ('exit code 3', 'exit code -9 (killed, perhaps for want of memory)')
+    ('exit code 3', 'exit code -9 (killed, perhaps out of memory)')
     """
-    return f"exit code {exit_code}" + (
-        " (killed, perhaps for want of memory)" if exit_code == -signal.SIGKILL else ""
-    )
+    killed = exit_code == -9
+    return f"exit code {exit_code}" + (" (killed, perhaps out of memory)" if killed else "")
 
 
 def _work(pipe: Any, folder: Path, save_every: float, evaluate: Evaluate) -> None:
-    """What a worker does all its life."""
+    """The main loop of a worker process."""
     start_worker()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked, and ends its workers
-    torch.set_num_threads(1)  # the other cores have workers of their own
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
+    torch.set_num_threads(1)  # the other cores have their own workers
     results = Results(folder)
     while True:
         job: Job = pipe.recv()
         try:
-            if not is_done(job, results):  # else it died after writing, before telling
-                results.write(run_telling(job, folder, save_every, evaluate, pipe.send))
+            if not is_done(job, results):  # done if it died between writing and reporting
+                results.write(run_reporting(job, folder, save_every, evaluate, pipe.send))
         except ResultsError as error:
             pipe.send(error)
         else:
-            forget(state_file(job.key, folder))
+            checkpoints.delete(checkpoints.checkpoint_file(job.key, folder))
             pipe.send(Finished(job, results.get(job.key)))

@@ -1,4 +1,4 @@
-"""About how long experiments take: to run the longest first, and for `--dry-run`."""
+"""Estimates how long experiments take: to run the longest first, and for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -8,59 +8,58 @@ from pathlib import Path
 
 import torch
 
-from realistic_tta.benchmark.scenarios import SETTINGS
-from realistic_tta.data.bundled_images import load_sample
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.registry import CORRUPTIONS, data_folder
 from realistic_tta.models.checkpoints import load_model
 
-from .data import find_data, open_published
+from .datasets import find_dataset, open_published
 from .experiment import Experiment
 from .runner import Job, timed
+from .scenarios import SCENARIOS
 
-LAUNCH = 4  # a pass costs about as much as this many images, besides the images themselves
-# How many times the plain network's time a method takes, roughly; 1 if not named.
+LAUNCH = 4  # fixed cost of a forward pass, in images
+# Approximate cost of a method relative to the source model; 1 if not listed.
 PASSES = {"rectified_tema": 2, "tent": 3, "eta": 3, "sar": 5, "adacontrast": 10, "cotta": 45}
 
 
 def images_of(experiment: Experiment) -> int:
-    """How many images each part has."""
+    """Number of images in each part of the stream."""
     if experiment.images is not None:
         return experiment.images
-    if find_data(experiment.data).published is None:
-        return len(load_sample())
-    return _stored(experiment.data, data_folder())
+    if find_dataset(experiment.dataset).published is None:
+        return len(load_bundled_images())
+    return _stored(experiment.dataset, data_folder())
 
 
 @cache
-def _stored(data: str, folder: Path) -> int:
-    """Images in one part of a published set; to list ImageNet-C's takes a while."""
-    return len(open_published(data, folder).part(CORRUPTIONS[0], 5))
+def _stored(dataset: str, folder: Path) -> int:
+    return len(open_published(dataset, folder).part(CORRUPTIONS[0], 5))
 
 
 def batches_of(experiment: Experiment, images: int) -> int:
-    """How many batches the stream has, for so many images in each part."""
-    setting = SETTINGS[experiment.setting]
-    parts = len(setting.parts(CORRUPTIONS))
-    if setting.mixed:
+    """Number of batches in the stream, with so many images in each part."""
+    scenario = SCENARIOS[experiment.scenario]
+    parts = len(scenario.parts(CORRUPTIONS))
+    if scenario.mixed:
         return -(-parts * images // experiment.batch_size)
     return parts * -(-images // experiment.batch_size)
 
 
 def work(experiment: Experiment, images: int) -> int:
-    """What an experiment costs, in images through the plain network."""
-    parts = len(SETTINGS[experiment.setting].parts(CORRUPTIONS))
+    """Cost of an experiment, in images through the source model."""
+    parts = len(SCENARIOS[experiment.scenario].parts(CORRUPTIONS))
     batches = batches_of(experiment, images)
     return PASSES.get(experiment.method, 1) * (parts * images + LAUNCH * batches)
 
 
 def longest_first(jobs: Sequence[Job]) -> dict[Job, int]:
-    """What each job costs, in this order: so no core idles at the end."""
+    """The cost of each job, in descending order, so that no worker idles at the end."""
     costs = {job: work(job.experiment, images_of(job.experiment)) for job in jobs}
     return dict(sorted(costs.items(), key=lambda item: -item[1]))
 
 
 def seconds(experiments: Sequence[Experiment]) -> list[float]:
-    """On one core of this machine, from a few passes of each network at each batch size."""
+    """Seconds per experiment on one core, extrapolated from a few forward passes."""
     return [
         PASSES.get(each.method, 1) * _pass_seconds(each) * batches_of(each, images_of(each))
         for each in experiments
@@ -68,12 +67,12 @@ def seconds(experiments: Sequence[Experiment]) -> list[float]:
 
 
 def _pass_seconds(experiment: Experiment) -> float:
-    side = 224 if experiment.data == "imagenet-c" else 32
-    return _measured(experiment.network, min(experiment.batch_size, images_of(experiment)), side)
+    side = 224 if experiment.dataset == "imagenet-c" else 32
+    return _measured(experiment.model, min(experiment.batch_size, images_of(experiment)), side)
 
 
 @cache
-def _measured(network: str, images: int, side: int) -> float:
-    """Seconds of one pass; the best of three, since the first warms up."""
-    loaded, batch = load_model(network), torch.rand(images, 3, side, side)
+def _measured(model: str, images: int, side: int) -> float:
+    """Seconds of one forward pass, the best of three."""
+    loaded, batch = load_model(model), torch.rand(images, 3, side, side)
     return min(timed(loaded, batch)[1] for _ in range(3))

@@ -1,7 +1,7 @@
-"""What an engine tells while it runs experiments, and how one run is told and brought to its end.
+"""Events that an engine yields while it runs experiments.
 
-An engine is a function from jobs to events: whoever shows them need not know where the work is
-done. engines.py works on this machine's cores, ray_engine.py on a cluster.
+An engine is a generator of events, so the display does not depend on where the work is done:
+engines.py uses the local cores, ray_engine.py a cluster.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from realistic_tta.benchmark.results import Record
 from realistic_tta.errors import ResultsError
 
-from .metrics import Tally
+from .metrics import Metrics
+from .results import Record
 from .runner import Job, failed
 
-TELL_EVERY = 0.3  # seconds between two reports of one experiment
-RUNS = 3  # of an experiment whose process dies
+REPORT_EVERY = 0.3  # seconds between two Progress events of one experiment
+ATTEMPTS = 3  # for an experiment whose process dies
 Evaluate = Callable[..., Record]
 
 
 @dataclass(frozen=True)
 class Started:
-    """A process has taken the job."""
+    """A worker has taken the job."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Batches done so far, and the error in percent over these."""
+    """Batches done so far, and the error over them in percent."""
 
     job: Job
     batches: int
@@ -41,7 +41,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Finished:
-    """The record, whose status says whether it is done or failed."""
+    """The job has a record, whose status is done or failed."""
 
     job: Job
     record: Record
@@ -49,7 +49,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Died:
-    """The process ended in the middle; the job is run again from its last saved state."""
+    """The worker process ended unexpectedly; the job resumes from its last checkpoint."""
 
     job: Job
     reason: str
@@ -58,34 +58,34 @@ class Died:
 Event = Started | Progress | Finished | Died
 
 
-def run_telling(
+def run_reporting(
     job: Job,
     folder: Path,
     save_every: float,
     evaluate: Evaluate,
-    tell: Callable[[Event], None],
+    send: Callable[[Event], None],
     *,
-    tell_every: float = TELL_EVERY,
+    report_every: float = REPORT_EVERY,
 ) -> Record:
-    """The record of the run, be it a failed one; on the way its progress is told."""
-    told = 0.0
+    """Runs one job, sends its progress, and returns its record, done or failed."""
+    last = 0.0
 
-    def report(tally: Tally) -> None:
-        nonlocal told
+    def report(metrics: Metrics) -> None:
+        nonlocal last
         now = monotonic()
-        if now - told >= tell_every:
-            told = now
-            tell(Progress(job, tally.batches, tally.total, tally.error()))
+        if now - last >= report_every:
+            last = now
+            send(Progress(job, metrics.batches, metrics.total, metrics.error()))
 
     try:
         return evaluate(job, folder, report, save_every)
-    except ResultsError:  # nothing can be kept: no experiment would end otherwise
+    except ResultsError:  # results cannot be written: stop the whole benchmark
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a method raises, the others go on
+    except Exception as error:  # noqa: BLE001 - one failing method must not stop the others
         return failed(job, f"{type(error).__name__}: {error}")
 
 
 def given_up(event: Died) -> Record:
-    """The record of a job that has died too often."""
-    message = f"the process ended {RUNS} times in the middle, last with {event.reason}"
+    """The record of a job whose process died ATTEMPTS times."""
+    message = f"the process ended {ATTEMPTS} times unexpectedly, last with {event.reason}"
     return failed(event.job, message)

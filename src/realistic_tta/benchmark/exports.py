@@ -1,4 +1,4 @@
-"""Tables of results: flat rows, pivots, CSV, pandas and Parquet. Reads records, changes none."""
+"""Tables of records: flat rows, pivots, CSV, pandas and Parquet."""
 
 from __future__ import annotations
 
@@ -14,34 +14,24 @@ from typing import Any
 
 from realistic_tta.errors import ResultsError, unknown
 
-from .results import FIELDS, Record, write_whole
+from .results import FIELDS, Record, write_file
 
-# What an experiment is; a pivot says over which of these it had to average.
-CHOICES = (
-    "network",
-    "data",
-    "setting",
-    "method",
-    "settings",
-    "batch_size",
-    "seed",
-    "images",
-    "order",
-    "delta",
-)
+# The fields that define an experiment; a pivot names those it averages over.
+CHOICES = ("model", "dataset", "scenario", "method", "hyperparameters", "batch_size", "seed")
+CHOICES_OF_STREAM = ("images", "order", "delta")
 
 
 def latest(records: Sequence[Record]) -> list[Record]:
-    """One record an experiment: the newest, if the network or the images were exchanged."""
+    """One record per experiment: the newest, if the weights or the images have changed."""
     newest = {record.experiment: record for record in sorted(records, key=lambda r: r.finished)}
     return [record for record in records if newest[record.experiment] is record]
 
 
 def flat(record: Record) -> dict[str, Any]:
-    """One row: every field that is a single value, and error_<corruption> in percent."""
+    """One row: every scalar field, and error_<corruption> in percent."""
     row = asdict(record)
-    del row["parts"], row["course"]
-    row["settings"] = json.dumps(record.settings, sort_keys=True)
+    del row["parts"], row["error_curve"]
+    row["hyperparameters"] = json.dumps(record.hyperparameters, sort_keys=True)
     by_name: dict[str, list[float]] = defaultdict(list)
     for part in record.parts:
         by_name[part.corruption].append(part.error)
@@ -50,7 +40,7 @@ def flat(record: Record) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pivot:
-    """A table of means. averaged: the values of what differs inside a cell, by field."""
+    """A table of means. averaged: by field, the values that one cell averages over."""
 
     rows: list[Any]
     columns: list[Any]
@@ -59,28 +49,26 @@ class Pivot:
 
 
 def pivot(records: Sequence[Record], row: str, column: str, value: str = "error") -> Pivot:
-    """The mean of a field by two others; rows and columns in the order they first come."""
+    """The mean of one field by two others; rows in order of appearance, columns descending."""
     for name in (row, column, value):
         if name not in FIELDS:
             raise ResultsError(unknown("field", name, FIELDS))
     known = [record for record in latest(records) if getattr(record, value) is not None]
     if not all(isinstance(getattr(record, value), int | float) for record in known):
-        raise ResultsError(f"{value} is no number; a pivot shows numbers, such as error or cost")
+        raise ResultsError(f"{value} is not a number; expected a field such as error or cost")
     cells: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
     for record in known:
         cells[_plain(record, row), _plain(record, column)].append(record)
     means = {cell: fmean(getattr(each, value) for each in few) for cell, few in cells.items()}
     rows, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
-    return Pivot(rows, _sorted(columns), means, _averaged(list(cells.values())))
-
-
-def _averaged(cells: Sequence[Sequence[Record]]) -> dict[str, list[Any]]:
-    found = {}
-    for name in CHOICES:
-        if any(len({_plain(record, name) for record in few}) > 1 for few in cells):
-            values = dict.fromkeys(_plain(record, name) for few in cells for record in few)
-            found[name] = list(values)
-    return found
+    if all(isinstance(each, int | float) for each in columns):
+        columns.sort(reverse=True)
+    averaged = {
+        name: list(dict.fromkeys(_plain(record, name) for few in cells.values() for record in few))
+        for name in CHOICES + CHOICES_OF_STREAM
+        if any(len({_plain(record, name) for record in few}) > 1 for few in cells.values())
+    }
+    return Pivot(rows, columns, means, averaged)
 
 
 def _plain(record: Record, name: str) -> Any:
@@ -88,29 +76,21 @@ def _plain(record: Record, name: str) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, dict | tuple) else value
 
 
-def _sorted(values: list[Any]) -> list[Any]:
-    """Numbers from large to small, as the paper's tables; anything else as it came."""
-    if all(isinstance(value, int | float) for value in values):
-        return sorted(values, reverse=True)
-    return values
-
-
 def best_two(values: Sequence[float | None], digits: int = 2) -> list[int]:
-    """1 for the lowest, 2 for the second lowest, else 0; equal as printed, equal in rank.
+    """1 for the lowest value, 2 for the second lowest, else 0; ties, as printed, share a rank.
 
-    A value alone is not the best of anything, nor the larger of two a good second.
+    The largest value never gets a rank.
 
     >>> best_two([3.0, 1.0, None, 2.0]), best_two([3.0, 1.0]), best_two([3.0])
     ([0, 1, 0, 2], [0, 1], [0])
     """
     shown = [None if value is None else round(value, digits) for value in values]
-    ranks = sorted({value for value in shown if value is not None})
-    places = {value: place for place, value in enumerate(ranks[: max(len(ranks) - 1, 0)][:2], 1)}
-    return [0 if value is None else places.get(value, 0) for value in shown]
+    order = sorted({value for value in shown if value is not None})[:-1][:2]
+    return [order.index(value) + 1 if value in order else 0 for value in shown]
 
 
 def to_csv(records: Sequence[Record]) -> str:
-    """One line a record."""
+    """One line per record."""
     rows = [{name: _cell(value) for name, value in flat(each).items()} for each in records]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
@@ -121,7 +101,7 @@ def to_csv(records: Sequence[Record]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe, which makes it a text.
+    """Prefixes text that a spreadsheet would run as a formula with an apostrophe.
 
     >>> _cell("=HYPERLINK(0)"), _cell("tema"), _cell(-1.5)
     ("'=HYPERLINK(0)", 'tema', -1.5)
@@ -131,23 +111,23 @@ def _cell(value: Any) -> Any:
 
 
 def to_frame(records: Sequence[Record]) -> Any:
-    """A pandas DataFrame, one row a record."""
+    """A pandas DataFrame with one row per record."""
     try:
-        import pandas as pd  # noqa: PLC0415 - only those who ask for a frame need it
+        import pandas as pd  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
-        raise ResultsError(
-            "pandas is not installed; pip install 'realistic-tta[results]' brings it"
-        ) from error
+        raise _not_installed("pandas") from error
     return pd.DataFrame([flat(record) for record in records])
 
 
 def write_parquet(records: Sequence[Record], path: Path) -> None:
-    """The frame as a Parquet file."""
+    """Writes the DataFrame as a Parquet file."""
     frame, content = to_frame(records), io.BytesIO()
     try:
         frame.to_parquet(content)
     except ImportError as error:
-        raise ResultsError(
-            "pyarrow is not installed; pip install 'realistic-tta[results]' brings it"
-        ) from error
-    write_whole(path, content.getvalue())
+        raise _not_installed("pyarrow") from error
+    write_file(path, content.getvalue())
+
+
+def _not_installed(package: str) -> ResultsError:
+    return ResultsError(f"{package} is not installed; run pip install 'realistic-tta[results]'")

@@ -1,6 +1,6 @@
-"""What a stream was made of, and its short hash: one hash, the same images in the same order.
+"""The short hash of a stream: equal hashes mean the same images in the same order.
 
-The hash depends on the bytes of the images, never on where they lie, nor on the process.
+It depends on the bytes of the images, never on their location or on the process.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from .stream import Stream
 
-VERSION = 1  # of the orderings: raised when a plan would give another order than before
+VERSION = 2  # raised when the same plan would give another order, or other names
 
 
-def manifest(data: str, stream: Stream) -> dict[str, Any]:
-    """The facts: data set, plan, number of images, parts with the checksum of their content."""
-    unique = dict(zip(stream.parts, stream.contents, strict=True))  # gradual shows some twice
+def manifest(dataset: str, stream: Stream) -> dict[str, Any]:
+    """Dataset, plan, number of images, and the checksum of every part."""
+    unique = dict(zip(stream.parts, stream.contents, strict=True))  # gradual repeats parts
     digests = {part: images.digest() for part, images in unique.items()}
     return {
         "version": VERSION,
-        "data": data,
+        "dataset": dataset,
         **asdict(stream.plan),
         "images": stream.images() // len(stream.parts),
         "parts": [[part.corruption, part.severity, digests[part]] for part in stream.parts],
@@ -29,7 +29,7 @@ def manifest(data: str, stream: Stream) -> dict[str, Any]:
 
 
 def short_hash(facts: Any) -> str:
-    """Sixteen hexadecimal digits for anything that JSON can say; the order of keys is nothing.
+    """Sixteen hexadecimal digits for any JSON value; the order of keys does not matter.
 
     >>> short_hash({"a": 1, "b": [2]}) == short_hash({"b": [2], "a": 1})
     True

@@ -1,8 +1,7 @@
-"""Which image comes when: pure functions from labels, parts and a seed to indices.
+"""The order of the images: pure functions from labels, parts and a seed to indices.
 
-An ordering is a list of loaders. A batch never reaches over the end of its loader: where
-corruptions come one after another each has a loader of its own, as in the reference framework.
-stream.py cuts the loaders into batches; settings.py names the orderings.
+An ordering is a list of loaders. A batch never crosses the end of its loader: in the continual
+scenarios every corruption has its own loader, as in the reference framework.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ GRADUAL = (1, 2, 3, 4, 5, 4, 3, 2, 1)
 
 
 class Part(NamedTuple):
-    """One corruption at one severity: a domain of the stream."""
+    """One corruption at one severity."""
 
     corruption: str
     severity: int
 
 
 class Loader(NamedTuple):
-    """Images that are cut into batches together.
+    """Images that are split into batches together.
 
-    parts: (image,), which part of the stream each is of. images: (image,), its number in the part.
+    parts: (image,), the part of each image. images: (image,), its index in the part.
     """
 
     parts: Indices
@@ -49,9 +48,9 @@ def up_and_down(corruptions: Sequence[str]) -> tuple[Part, ...]:
 
 
 def choose(available: int, images: int | None, seed: int, *, shuffle: bool) -> Indices:
-    """The images of every part, in the order they are shown: one permutation for all parts.
+    """The images of every part, in order; all parts share one permutation.
 
-    A smaller number takes the permutation's first, so that it is the same images in file order.
+    A subset is the first images of the permutation, so both orders contain the same images.
 
     >>> choose(5, 3, 1, shuffle=True).tolist(), choose(5, 3, 1, shuffle=False).tolist()
     ([4, 0, 1], [0, 1, 4])
@@ -61,7 +60,7 @@ def choose(available: int, images: int | None, seed: int, *, shuffle: bool) -> I
 
 
 def sort_by_label(labels: Indices) -> Indices:
-    """All of class 0 first, then class 1; inside a class as they were.
+    """A stable sort by label.
 
     >>> sort_by_label(np.array([1, 0, 1, 0])).tolist()
     [1, 3, 0, 2]
@@ -70,31 +69,31 @@ def sort_by_label(labels: Indices) -> Indices:
 
 
 def dirichlet_chunks(labels: Indices, delta: float, seed: int) -> Indices:
-    """Runs of labels whose length Dirichlet(delta) draws (Gong 2022, NOTE; Yuan 2023, RoTTA).
+    """Runs of labels with Dirichlet(delta) lengths (Gong 2022, NOTE; Yuan 2023, RoTTA).
 
-    As many chunks as classes. Each class spreads over the chunks in parts drawn from
-    Dirichlet(delta, ..., delta): a small delta leaves it in one chunk, a large one spreads it
-    evenly. Inside a chunk the classes come one after another, in random order.
+    There are as many chunks as classes. Each class is split over the chunks in proportions drawn
+    from Dirichlet(delta, ..., delta): a small delta keeps it in one chunk, a large one spreads it
+    evenly. Within a chunk the classes follow one another in random order.
     """
     random = np.random.default_rng(seed)
     classes = np.unique(labels)
     chunks: list[list[Indices]] = [[] for _ in classes]
     for label in classes:
         members = np.flatnonzero(labels == label)
-        shares = random.dirichlet(np.full(len(classes), delta))
-        cuts = np.rint(np.cumsum(shares[:-1]) * len(members)).astype(np.int64)
+        ratios = random.dirichlet(np.full(len(classes), delta))
+        cuts = np.rint(np.cumsum(ratios[:-1]) * len(members)).astype(np.int64)
         for chunk, few in zip(chunks, np.split(members, cuts), strict=True):
             chunk.append(few)
     runs = [chunk[place] for chunk in chunks for place in random.permutation(len(classes))]
     return np.concatenate(runs)
 
 
-def one_after_another(parts: int, images: Indices) -> list[Loader]:
-    """A loader a part, each with the same images in the same order."""
+def concatenated(parts: int, images: Indices) -> list[Loader]:
+    """One loader per part, each with the same images in the same order."""
     return [Loader(np.broadcast_to(np.int64(part), images.shape), images) for part in range(parts)]
 
 
-def all_at_once(parts: int, images: Indices, seed: int) -> list[Loader]:
+def shuffled_together(parts: int, images: Indices, seed: int) -> list[Loader]:
     """One loader with the images of all parts, shuffled."""
     count = parts * len(images)
     order = np.random.default_rng([seed, count]).permutation(count)
@@ -102,7 +101,7 @@ def all_at_once(parts: int, images: Indices, seed: int) -> list[Loader]:
 
 
 def correlate(loader: Loader, labels: Indices, delta: float | None, seed: int) -> Loader:
-    """The loader's images in runs of one label.
+    """The loader's images in runs of equal labels.
 
     labels: (image,), of every part. delta: None sorts; a number draws Dirichlet chunks.
     """

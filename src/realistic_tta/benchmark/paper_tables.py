@@ -1,8 +1,4 @@
-"""The paper's four tables: how they are laid out, and every number in them.
-
-The numbers are in assets/paper_results.csv. reproduction.py says what to run for a table,
-comparison.py sets what came out beside it.
-"""
+"""The layout of the paper's four tables, and every number in them (assets/paper_results.csv)."""
 
 from __future__ import annotations
 
@@ -15,9 +11,9 @@ NUMBERS = Path(__file__).parents[1] / "assets" / "paper_results.csv"
 AVERAGE: Final = "Avg."
 Column = int | Literal["Avg."]
 
-# Section "Datasets and Model Architectures"; the text calls both CIFAR networks AugMix-trained, but
-# 43.50 is the error of RobustBench's Standard.
-NETWORKS = {
+# Section "Datasets and Model Architectures". The text calls both CIFAR models AugMix-trained, but
+# 43.50 is the error of RobustBench's Standard model.
+PAPER_MODELS = {
     "cifar10-c": "wrn-28-10-standard",
     "cifar100-c": "resnext-29-augmix",
     "imagenet-c": "resnet-50-torchvision",
@@ -34,21 +30,18 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """A data set in a setting, with a column a batch size.
-
-    slips: what is wrong in the printed table itself.
-    """
+    """A dataset in a scenario, with one column per batch size. errata: of the printed table."""
 
     title: str
-    data: str
-    setting: str
+    dataset: str
+    scenario: str = "continual"
     batch_sizes: tuple[int, ...] = (200, 64, 16, 4, 2, 1)
-    slips: tuple[str, ...] = ()
+    errata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Rows and columns as in the paper; its blocks stand side by side there."""
+    """A table of the paper; its blocks stand side by side there."""
 
     name: str
     title: str
@@ -57,7 +50,7 @@ class PaperTable:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """In the order of the rows."""
+        """The methods, in the order of the rows."""
         return tuple(row.method for row in self.rows)
 
 
@@ -80,21 +73,24 @@ ABLATION_ROWS = (
     Row("TF", "TEMA", "tema"),
     Row("TF", "Ours", "rectified_tema"),
 )
+ERRATA = {
+    "cifar10-c": "Baseline at 2 is printed as 38.57; its other cells and average are 43.50",
+    "cifar100-c": "TEMA at 64 differs from TBN, although they are equal at momentum 1",
+    "imagenet-c": "the averages of TBN (82.89) and TEMA (72.47) leave out batch size 200",
+}
+TITLES = {"cifar10-c": "CIFAR-10-C", "cifar100-c": "CIFAR-100-C", "imagenet-c": "ImageNet-C"}
 
 TABLES: dict[str, PaperTable] = {
     "continual_cifar": PaperTable(
         "continual_cifar",
         "Table 1: continual adaptation on CIFAR-10-C and CIFAR-100-C, severity 5",
-        (
-            Block("CIFAR-10-C", "cifar10-c", "continual"),
-            Block("CIFAR-100-C", "cifar100-c", "continual"),
-        ),
+        (Block("CIFAR-10-C", "cifar10-c"), Block("CIFAR-100-C", "cifar100-c")),
         ALL_ROWS,
     ),
     "continual_imagenet": PaperTable(
         "continual_imagenet",
         "Table 2: continual adaptation on ImageNet-C, severity 5",
-        (Block("ImageNet-C", "imagenet-c", "continual", (64, 16, 4, 2, 1)),),
+        (Block("ImageNet-C", "imagenet-c", batch_sizes=(64, 16, 4, 2, 1)),),
         ALL_ROWS,
     ),
     "mixed_gradual": PaperTable(
@@ -109,52 +105,60 @@ TABLES: dict[str, PaperTable] = {
     "ablation": PaperTable(
         "ablation",
         "Table 4: ablation, continual adaptation, severity 5",
-        (
-            Block(
-                "CIFAR-10-C",
-                "cifar10-c",
-                "continual",
-                slips=("Baseline at 2 is printed as 38.57; its other cells and average are 43.50",),
-            ),
-            Block(
-                "CIFAR-100-C",
-                "cifar100-c",
-                "continual",
-                slips=("TEMA at 64 differs from TBN, though with momentum 1 they are the same",),
-            ),
-            Block(
-                "ImageNet-C",
-                "imagenet-c",
-                "continual",
-                slips=("the averages of TBN (82.89) and TEMA (72.47) leave out batch size 200",),
-            ),
-        ),
+        tuple(Block(TITLES[name], name, errata=(ERRATA[name],)) for name in TITLES),
         ABLATION_ROWS,
     ),
 }
 
 
 class Cell(NamedTuple):
-    """A place in a table: of which block, row and column."""
+    """A cell of a table: block, row and column."""
 
-    data: str
-    setting: str
+    dataset: str
+    scenario: str
     method: str
     column: Column
 
 
 def printed(table: PaperTable) -> dict[Cell, float]:
-    """Every number of the table, in percent, as the paper prints it.
+    """Every number of the table, in percent, as printed in the paper.
 
     >>> printed(TABLES["ablation"])[Cell("cifar10-c", "continual", "tema", 1)]
     24.95
     """
+    return {cell: error for name, cell, error in _numbers() if name == table.name}
+
+
+def paper_errors(dataset: str, scenario: str) -> dict[tuple[str, int], float]:
+    """The paper's errors by method and batch size; empty for what it does not contain.
+
+    The ablation counts only where the main tables have no number.
+
+    >>> paper_errors("cifar10-c", "continual")["tent", 200]
+    19.55
+    """
+    found: dict[tuple[str, int], float] = {}
+    for name, cell, error in _numbers():
+        if (cell.dataset, cell.scenario) == (dataset, scenario) and isinstance(cell.column, int):
+            place = cell.method, cell.column
+            if name != "ablation" or place not in found:
+                found[place] = error
+    return found
+
+
+def _numbers() -> list[tuple[str, Cell, float]]:
+    """Table, cell and error in percent."""
     with NUMBERS.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == table.name]
-    return {_cell(row): float(row["error_percent"]) for row in rows}
-
-
-def _cell(row: dict[str, str]) -> Cell:
-    size = row["batch_size"]
-    column: Column = AVERAGE if size == "avg" else int(size)
-    return Cell(row["dataset"].replace("_", "-"), row["setting"], row["method"], column)
+        return [
+            (
+                row["table"],
+                Cell(
+                    row["dataset"].replace("_", "-"),
+                    row["scenario"],
+                    row["method"],
+                    AVERAGE if row["batch_size"] == "avg" else int(row["batch_size"]),
+                ),
+                float(row["error_percent"]),
+            )
+            for row in csv.DictReader(file)
+        ]

@@ -1,8 +1,7 @@
-"""Runs many experiments on a Ray cluster: the events and records of engines.py, the work elsewhere.
+"""Runs many experiments on a Ray cluster, with the events and records of engines.py.
 
-One task an experiment; where and when it runs is Ray's choice. A task is a generator, and what it
-yields are its events: Ray brings them here, so there is no channel of our own that a dying node
-could block. Records are written here: nodes need no access to the results.
+Each experiment is one Ray task, a generator that yields its events. Records are written by the
+driver, so the nodes need no access to the results folder.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from realistic_tta.benchmark.results import DONE, Results
 from realistic_tta.data.registry import data_folder
-from realistic_tta.errors import ResultsError, SettingError
+from realistic_tta.errors import OptionError, ResultsError
 
-from .checkpoints import forget, state_file
+from . import checkpoints
 from .environment import versions
-from .events import RUNS, Died, Evaluate, Event, Finished, Started, given_up, run_telling
+from .events import ATTEMPTS, Died, Evaluate, Event, Finished, Started, given_up, run_reporting
+from .results import DONE, Results
 from .runner import SAVE_EVERY, Job, evaluate, failed, is_done
 
-TELL_EVERY = 2.0  # seconds; hundreds of tasks may tell one driver
-ANSWER = 5.0  # seconds in which a cluster must answer
+REPORT_EVERY = 2.0  # seconds; hundreds of tasks may report to one driver
+TIMEOUT = 5.0  # seconds for the cluster to answer
 
 
 def run_ray(
@@ -46,9 +45,8 @@ def run_ray(
 ) -> Iterator[Event]:
     """Runs the jobs on the cluster at the address and writes the records.
 
-    What is done already is not run again. Closing the iterator cancels what runs.
-    gpus: of each experiment, a share of one if several are to use it together; None: one if the
-    cluster has any.
+    Finished jobs are skipped. Closing the iterator cancels the tasks.
+    gpus: per experiment, a fraction to share one; None for one GPU if the cluster has any.
     """
     results, folder = Results(folder), folder.resolve()
     left = [job for job in jobs if not is_done(job, results)]
@@ -61,12 +59,12 @@ def run_ray(
             if isinstance(event, Finished):
                 results.write(event.record)
                 if event.record.status == DONE:
-                    forget(state_file(event.job.key, folder))
+                    checkpoints.delete(checkpoints.checkpoint_file(event.job.key, folder))
             yield event
 
 
 def _task(gpus: float | None) -> Any:
-    """`work` as Ray's task. Not tried again by Ray, which would not tell us that it died."""
+    """`work` as a Ray task. Ray must not retry it: it would not report that the task died."""
     if gpus is None:
         gpus = min(ray.cluster_resources().get("GPU", 0), 1)
     return ray.remote(work).options(
@@ -79,7 +77,7 @@ def _task(gpus: float | None) -> Any:
 
 
 def _events(jobs: Sequence[Job], submit: Callable[[Job], Any]) -> Iterator[Event]:
-    """Of all tasks, as they come; a task that dies is submitted again."""
+    """The events of all tasks; a task that dies is submitted again."""
     running = {submit(job): job for job in jobs}
     deaths: Counter[Job] = Counter()
     try:
@@ -90,7 +88,7 @@ def _events(jobs: Sequence[Job], submit: Callable[[Job], Any]) -> Iterator[Event
             if isinstance(event, Died):
                 del running[task]
                 deaths[job] += 1
-                if deaths[job] == RUNS:
+                if deaths[job] == ATTEMPTS:
                     event = Finished(job, given_up(event))
                 else:
                     running[submit(job)] = job
@@ -103,10 +101,9 @@ def _events(jobs: Sequence[Job], submit: Callable[[Job], Any]) -> Iterator[Event
 
 
 def _next(task: Any, job: Job) -> Event:
-    """What the task says; that it is gone, if it is."""
     try:
         event: Event = ray.get(next(task))
-    except RayTaskError as error:  # on the node, but outside the method: it cannot be imported, say
+    except RayTaskError as error:  # raised on the node outside the method, such as an ImportError
         if isinstance(error.cause, ResultsError):
             raise error.cause from None
         return Finished(job, failed(job, f"the node could not run it: {error.cause}"))
@@ -117,7 +114,7 @@ def _next(task: Any, job: Job) -> Event:
 
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[None]:
-    """A connection for this run; one that the program has made before is used, and kept."""
+    """Connects for this run; an existing connection is used and kept."""
     if ray.is_initialized():
         yield
         return
@@ -125,7 +122,7 @@ def _connected(address: str) -> Iterator[None]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise SettingError(_no_cluster(address, error)) from error
+        raise OptionError(_no_cluster(address, error)) from error
     try:
         yield
     finally:
@@ -133,50 +130,46 @@ def _connected(address: str) -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """Knocks first: Ray itself would wait for minutes."""
+    """Raises unless the address accepts connections; Ray itself would wait for minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
-        raise SettingError(
-            f'address is "{address}"; expected HOST:PORT of the cluster\'s head, such as '
-            "10.0.0.1:6379, or auto for the cluster that this machine is part of"
+        raise OptionError(
+            f'address is "{address}"; expected HOST:PORT of the head node, such as 10.0.0.1:6379, '
+            "or auto for the cluster that this computer belongs to"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise SettingError(_no_cluster(address, error)) from error
+        raise OptionError(_no_cluster(address, error)) from error
 
 
 def _no_cluster(address: str, error: Exception) -> str:
     return (
         f'no Ray cluster answers at "{address}" ({str(error).splitlines()[0]}). Start one with '
-        "`ray start --head`, add this machine to one with `ray start --address HOST:PORT`, "
-        "or run with --engine local"
+        "`ray start --head`, join one with `ray start --address HOST:PORT`, or use --engine local"
     )
 
 
 def work(
     job: Job, package: str, folder: Path, save_every: float, evaluate: Evaluate
 ) -> Iterator[Event]:
-    """What a node does for one experiment.
-
-    package: the version of this package where the benchmark was started.
-    """
+    """The task of one experiment, on a node. package: the driver's version of this package."""
     yield Started(job)
     here = versions()["package"]
     if here != package:
         message = (
-            f"realistic-tta is {here} on node {socket.gethostname()} and {package} where the "
-            "benchmark was started; install the same version on every node"
+            f"realistic-tta is {here} on node {socket.gethostname()} and {package} on the driver; "
+            "install the same version on every node"
         )
         yield Finished(job, failed(job, message))
         return
-    told: SimpleQueue[Event | BaseException] = SimpleQueue()
-    Thread(target=_evaluate, args=(job, folder, save_every, evaluate, told), daemon=True).start()
+    queue: SimpleQueue[Event | BaseException] = SimpleQueue()
+    Thread(target=_evaluate, args=(job, folder, save_every, evaluate, queue), daemon=True).start()
     event: Event | BaseException = Started(job)
     while not isinstance(event, Finished):
-        event = told.get()
+        event = queue.get()
         if isinstance(event, BaseException):
             raise event
         yield event
@@ -187,15 +180,17 @@ def _evaluate(
     folder: Path,
     save_every: float,
     evaluate: Evaluate,
-    told: SimpleQueue[Event | BaseException],
+    queue: SimpleQueue[Event | BaseException],
 ) -> None:
-    """In a thread beside `work`, which can so yield what is told from inside the evaluation."""
-    torch.set_num_threads(1)  # the other cores have tasks of their own
+    """Runs in a thread beside `work`, so that `work` can yield events during the evaluation."""
+    torch.set_num_threads(1)  # the other cores have their own tasks
     try:
-        record = run_telling(job, folder, save_every, evaluate, told.put, tell_every=TELL_EVERY)
+        record = run_reporting(
+            job, folder, save_every, evaluate, queue.put, report_every=REPORT_EVERY
+        )
         if record.message is not None:
             where = f"{record.message} (on node {socket.gethostname()})"
             record = dataclasses.replace(record, message=where)
-        told.put(Finished(job, record))
-    except BaseException as error:  # noqa: BLE001 - else `work` would wait for ever
-        told.put(error)
+        queue.put(Finished(job, record))
+    except BaseException as error:  # noqa: BLE001 - otherwise `work` would wait forever
+        queue.put(error)

@@ -1,148 +1,136 @@
-"""What to run for a table of the paper: on which network and images, or what is missing for it.
-
-comparison.py sets the errors beside the paper's.
-"""
+"""The experiments for a table of the paper, and the models and datasets they need."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realistic_tta.benchmark.scenarios import SETTINGS
-from realistic_tta.data.cifar_c import ABOUT
+from realistic_tta.data.cifar_c import DESCRIPTION_FILE
 from realistic_tta.data.registry import data_folder, dataset
-from realistic_tta.errors import DataError, SettingError, unknown
-from realistic_tta.methods.catalogue import METHODS
-from realistic_tta.models.registry import find as find_network
-from realistic_tta.models.registry import networks_folder
-from realistic_tta.models.registry import on_disk as network_on_disk
+from realistic_tta.errors import DataError, OptionError, unknown
+from realistic_tta.methods.registry import METHODS
+from realistic_tta.models import registry
 
-from .data import IN_PACKAGE, find_data, on_disk
+from .datasets import IN_PACKAGE, find_dataset, on_disk
 from .experiment import EMBEDDED, Experiment
-from .paper_tables import NETWORKS, Block, PaperTable, Row
+from .paper_tables import PAPER_MODELS, Block, PaperTable, Row
+from .scenarios import SCENARIOS
 
-QUICK_IMAGES = 200  # of a corruption, all its severities together
+QUICK_IMAGES = 200  # per corruption, over all its severities
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What stands for a block of the paper. data: the block's own set, or the package's."""
+    """The model and dataset on which a block of the paper is run."""
 
     block: Block
-    network: str
-    data: str
+    model: str
+    dataset: str
 
     def differences(self) -> list[str]:
-        """Why its numbers cannot be compared with the paper's; empty if they can."""
-        found = []
-        if self.network != NETWORKS[self.block.data]:
-            found.append(f"network {self.network} instead of {NETWORKS[self.block.data]}")
-        if self.data != self.block.data:
-            found.append(f"the package's 2,000 photographs instead of {self.block.data}")
-        elif (data_folder() / self.data / ABOUT).exists():
-            found.append(f"a {self.data} that was made here, not the published one")
+        """Why the results cannot be compared with the paper's; empty if they can."""
+        found, paper = [], PAPER_MODELS[self.block.dataset]
+        if self.model != paper:
+            found.append(f"model {self.model} instead of {paper}")
+        if self.dataset != self.block.dataset:
+            found.append(f"the package's 2,000 images instead of {self.block.dataset}")
+        elif (data_folder() / self.dataset / DESCRIPTION_FILE).exists():
+            found.append(f"a generated {self.dataset} instead of the published one")
         return found
 
 
 def find_subjects(
-    table: PaperTable, network: str | None = None, data: Sequence[str] | None = None
+    table: PaperTable, model: str | None = None, datasets: Sequence[str] | None = None
 ) -> tuple[list[Subject], list[str]]:
-    """One for each block that can be run, and a sentence for each that is left out.
+    """A subject for each block that can be run, and the reason for each that is skipped.
 
-    network: None for the paper's own, "embedded" for the package's, or a name. data: only the
-    blocks of these sets. Raises if anything is missing that no other choice was made for.
+    model: None for the paper's, "embedded" for the package's, or a name. datasets: only the blocks
+    of these. Raises DataError if a model or dataset is missing.
     """
-    blocks = choose_blocks(table, data)
-    if network == EMBEDDED:
-        return _embedded_subjects(table, blocks)
-    subjects, left_out = [], []
-    for block, there in blocks:
-        chosen = network or NETWORKS[block.data]
-        if find_network(chosen).data == block.data.removesuffix("-c"):
-            subjects.append(Subject(block, chosen, there))
+    subjects, skipped = [], []
+    for block, name in choose_blocks(table, datasets):
+        found = _embedded(block, name) if model == EMBEDDED else _chosen(block, name, model)
+        if isinstance(found, Subject):
+            subjects.append(found)
         else:
-            left_out.append(f"{block.title}: {chosen} tells apart other classes")
-    _check_any(table, subjects, left_out)
-    _check_on_disk(table, subjects)
-    return subjects, left_out
+            skipped.append(f"{block.title}: {found}")
+    if not subjects:
+        raise DataError(f"nothing of {table.name} can be run.\n  " + "\n  ".join(skipped))
+    if model != EMBEDDED:
+        _check_on_disk(table, subjects)
+    return subjects, skipped
 
 
-def choose_blocks(table: PaperTable, data: Sequence[str] | None) -> list[tuple[Block, str]]:
-    """The blocks of these data sets, each with the set to run it on."""
-    if data is None:
-        return [(block, block.data) for block in table.blocks]
-    known = [name for b in table.blocks for name in (b.data, IN_PACKAGE.get(b.data)) if name]
-    for name in data:
-        find_data(name)
-        if name not in known:
-            raise SettingError(
-                f"{table.name} has no {name}; expected one of: {', '.join(dict.fromkeys(known))}"
-            )
-    return [
+def choose_blocks(table: PaperTable, datasets: Sequence[str] | None) -> list[tuple[Block, str]]:
+    """The blocks of these datasets, each with the dataset to run it on."""
+    if datasets is None:
+        return [(block, block.dataset) for block in table.blocks]
+    found = [
         (block, name)
         for block in table.blocks
-        for name in data
-        if name in (block.data, IN_PACKAGE.get(block.data))
+        for name in datasets
+        if name in (block.dataset, IN_PACKAGE.get(block.dataset))
     ]
+    for name in datasets:
+        find_dataset(name)
+        if name not in {used for _, used in found}:
+            known = dict.fromkeys(block.dataset for block in table.blocks)
+            raise OptionError(f"{table.name} has no {name}; expected one of: {', '.join(known)}")
+    return found
 
 
-def _embedded_subjects(
-    table: PaperTable, blocks: Sequence[tuple[Block, str]]
-) -> tuple[list[Subject], list[str]]:
-    """On the published set if it is on disk, else on the package's images, else not at all."""
-    subjects, left_out = [], []
-    for block, named in blocks:
-        network = find_data(named).embedded
-        there = named if on_disk(named) or not find_data(named).published else IN_PACKAGE.get(named)
-        if network is None:
-            left_out.append(f"{block.title}: no network for it comes with the package")
-        elif there is None:
-            clean, place = named.removesuffix("-c"), data_folder() / named
-            left_out.append(
-                f"{block.title}: {named} is not on disk and its images do not come with the "
-                f"package; `rtta data get {named}` fetches it, or `rtta corrupt {clean} --out "
-                f"{place}` makes one"
-            )
-        else:
-            subjects.append(Subject(block, network, there))
-    _check_any(table, subjects, left_out)
-    return subjects, left_out
+def _chosen(block: Block, name: str, model: str | None) -> Subject | str:
+    chosen = model or PAPER_MODELS[block.dataset]
+    if registry.find(chosen).dataset == block.dataset.removesuffix("-c"):
+        return Subject(block, chosen, name)
+    return f"{chosen} has other classes"
 
 
-def _check_any(table: PaperTable, subjects: list[Subject], left_out: list[str]) -> None:
-    if not subjects:
-        raise DataError(f"nothing of {table.name} can be run.\n  " + "\n  ".join(left_out))
+def _embedded(block: Block, name: str) -> Subject | str:
+    """On the published dataset if it is on disk, else on the package's images."""
+    model = find_dataset(name).embedded
+    available = on_disk(name) or not find_dataset(name).published
+    used = name if available else IN_PACKAGE.get(name)
+    if model is None:
+        return "the package has no model for it"
+    if used is None:
+        clean, place = name.removesuffix("-c"), data_folder() / name
+        return (
+            f"{name} is not on disk; `rtta data get {name}` fetches it, "
+            f"`rtta corrupt {clean} --out {place}` generates it"
+        )
+    return Subject(block, model, used)
 
 
 def _check_on_disk(table: PaperTable, subjects: Sequence[Subject]) -> None:
-    """Says all that is missing at once, where it is published and how to get it."""
+    """Names everything that is missing at once, with its source."""
     missing = dict.fromkeys(line for subject in subjects for line in _missing(subject))
     if not missing:
         return
-    complete = dict.fromkeys(each.data for each in subjects if not _missing(each))
+    complete = dict.fromkeys(each.dataset for each in subjects if not _missing(each))
     lines = [f"{table.name} was not run. Not on disk:", *(f"  {line}" for line in missing)]
     if complete:
-        lines.append(f"`--data {','.join(complete)}` runs what is complete.")
+        lines.append(f"`--datasets {','.join(complete)}` runs what is complete.")
     lines.append(
-        f"`rtta reproduce {table.name} --network embedded` runs on the network and images of the "
-        "package instead; such numbers are not comparable with the paper's."
+        f"`rtta reproduce {table.name} --models embedded` runs on the package's own model and "
+        "images instead; those results are not comparable with the paper's."
     )
     raise DataError("\n".join(lines))
 
 
 def _missing(subject: Subject) -> list[str]:
-    lines, source = [], find_network(subject.network)
-    if network_on_disk(subject.network) is None:
-        place = networks_folder() / (source.file or f"{subject.network}.safetensors")
+    lines, source = [], registry.find(subject.model)
+    if registry.on_disk(subject.model) is None:
+        place = registry.models_folder() / (source.file or f"{subject.model}.safetensors")
         lines.append(
-            f"network {subject.network}. Published: {source.published}. Expected as {place}; "
-            "`rtta networks` says what is found"
+            f"model {subject.model}. Published: {source.published}. Expected at {place}; "
+            "see `rtta models`"
         )
-    if find_data(subject.data).published and not on_disk(subject.data):
-        archives = dataset(subject.data).archives
+    if find_dataset(subject.dataset).published and not on_disk(subject.dataset):
+        found = dataset(subject.dataset)
         lines.append(
-            f"data set {subject.data}. Published: {', '.join(each.url for each in archives)}. "
-            f"`rtta data get {subject.data}` fetches it ({dataset(subject.data).size / 1e9:.1f} GB)"
+            f"dataset {subject.dataset}. Published: {', '.join(a.url for a in found.archives)}. "
+            f"`rtta data get {subject.dataset}` fetches it ({found.size / 1e9:.1f} GB)"
         )
     return lines
 
@@ -151,26 +139,17 @@ def choose_rows(table: PaperTable, methods: Sequence[str] | None) -> list[Row]:
     """The rows of these methods, in the paper's order."""
     for name in methods or ():
         if name not in table.methods:
-            raise SettingError(unknown(f"method in {table.name}", name, table.methods))
+            raise OptionError(unknown(f"method in {table.name}", name, table.methods))
     return [row for row in table.rows if methods is None or row.method in methods]
 
 
-def quick_sizes(block: Block) -> list[int]:
-    """The block's largest batch size, 16 and 1.
-
-    >>> quick_sizes(Block("ImageNet-C", "imagenet-c", "continual", (64, 16, 4, 2, 1)))
-    [64, 16, 1]
-    """
-    return [block.batch_sizes[0], 16, 1]
-
-
-def quick_images(setting: str) -> int:
-    """Images of each part, so that a corruption has about QUICK_IMAGES.
+def quick_images(scenario: str) -> int:
+    """Images per part, so that a corruption has about QUICK_IMAGES.
 
     >>> quick_images("continual"), quick_images("gradual")
     (200, 22)
     """
-    return QUICK_IMAGES // len(SETTINGS[setting].parts(["fog"]))
+    return QUICK_IMAGES // len(SCENARIOS[scenario].parts(["fog"]))
 
 
 def experiments_of(
@@ -180,16 +159,16 @@ def experiments_of(
     seeds: Sequence[int],
     images: int | None,
 ) -> dict[tuple[str, int], list[Experiment]]:
-    """By method and batch size, one a seed."""
+    """By method and batch size, one experiment per seed."""
     return {
         (method, size): [
             Experiment(
-                subject.network,
-                subject.data,
-                subject.block.setting,
+                subject.model,
+                subject.dataset,
+                subject.block.scenario,
                 method,
                 size,
-                published_settings(method, subject.block.data),
+                published_preset(method, subject.block.dataset),
                 seed,
                 images,
             )
@@ -200,12 +179,12 @@ def experiments_of(
     }
 
 
-def published_settings(method: str, data: str) -> dict[str, str]:
-    """The preset of the data set, unless it is the default: then records of `rtta bench` serve.
+def published_preset(method: str, dataset: str) -> dict[str, str]:
+    """The preset of the dataset; empty where it equals the defaults.
 
-    >>> published_settings("eta", "cifar100-c"), published_settings("eta", "cifar10-c")
+    >>> published_preset("eta", "cifar100-c"), published_preset("eta", "cifar10-c")
     ({'preset': 'cifar100_c'}, {})
     """
-    name = data.replace("-", "_")
+    name = dataset.replace("-", "_")
     presets = getattr(METHODS[method].settings_type, "presets", {})
     return {"preset": name} if presets.get(name) else {}

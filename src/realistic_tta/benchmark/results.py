@@ -1,9 +1,7 @@
-"""Results: one record a finished experiment, kept as one JSON file each.
+"""Results: one record per experiment, kept as one JSON file each.
 
-A file is whole or it is not there (whole_files.py), on local and on network disks, however many
-processes write at once. (Lines appended to one file would be
-torn by a power cut, and by two writers on a network disk.) docs/result_fields.md says what the
-fields mean; exports.py makes tables of them.
+Files are written atomically (storage.py), by any number of processes, on local and network disks.
+docs/result_fields.md explains the fields; exports.py makes tables of them.
 """
 
 from __future__ import annotations
@@ -19,15 +17,15 @@ from typing import Any, Literal, NamedTuple, Self
 from realistic_tta.errors import ResultsError, unknown
 from realistic_tta.storage import atomic_write
 
-from .strict_json import check_fields, is_number, is_whole, parse
+from .strict_json import check_fields, is_integer, is_number, parse
 
-SCHEMA = 1  # raised when a field changes its meaning
+SCHEMA = 2  # raised when a field changes its name or its meaning
 ABOUT = "schema.json"
 DONE, FAILED = "done", "failed"
 
 
 class PartResult(NamedTuple):
-    """One corruption at one severity."""
+    """Counts of one corruption at one severity."""
 
     corruption: str
     severity: int
@@ -36,47 +34,46 @@ class PartResult(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Percent."""
+        """Error in percent."""
         return 100 * self.wrong / self.images
 
 
-def row_name(method: str, settings: Mapping[str, Any]) -> str:
-    """How tables and plots call a method that was run with these settings.
+def row_name(method: str, hyperparameters: Mapping[str, Any]) -> str:
+    """The label of a method with these hyperparameters in tables and plots.
 
     >>> row_name("tema", {}), row_name("tema", {"start": "source"})
     ('tema', 'tema (start=source)')
     """
-    told = ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
-    return f"{method} ({told})" if told else method
+    chosen = ", ".join(f"{name}={value}" for name, value in sorted(hyperparameters.items()))
+    return f"{method} ({chosen})" if chosen else method
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of one experiment; docs/result_fields.md explains every field."""
+    """The result of one experiment; docs/result_fields.md explains every field."""
 
     key: str
     experiment: str
-    network: str
-    data: str
-    setting: str
+    model: str
+    dataset: str
+    scenario: str
     method: str
-    settings: dict[str, Any]
+    hyperparameters: dict[str, Any]
     batch_size: int
     seed: int
     images: int | None
     order: str
     delta: float | None
     stream: str
-    network_checksum: str
+    model_checksum: str
     status: Literal["done", "failed"]
     message: str | None = None
     error: float | None = None
     parts: tuple[PartResult, ...] = ()
-    course: tuple[tuple[int, float], ...] = ()
+    error_curve: tuple[tuple[int, float], ...] = ()
     seconds: float | None = None
     method_seconds: float | None = None
     cost: float | None = None
-    replay: bool = False
     peak_memory: float | None = None
     resumed: int = 0
     finished: str = ""
@@ -89,45 +86,44 @@ class Record:
 
     @property
     def row(self) -> str:
-        """In tables and plots: the method, with its settings where they are not its defaults."""
-        return row_name(self.method, self.settings)
+        """The method with its non-default hyperparameters, as tables and plots name it."""
+        return row_name(self.method, self.hyperparameters)
 
     def to_json(self) -> str:
-        """As it is kept on disk; numbers to the last bit."""
+        """The content of the file; floats are exact."""
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> Self:
-        """Read back; anything that is not such a record is refused."""
+        """Reads and validates a record."""
         try:
             found = parse(text)
             check_fields(found, {each.name: str(each.type) for each in dataclasses.fields(cls)})
             found["parts"] = tuple(_part(*part) for part in found["parts"])
-            found["course"] = tuple(_point(*point) for point in found["course"])
+            found["error_curve"] = tuple(_point(*point) for point in found["error_curve"])
             record = cls(**found)
             _check(record)
             return record  # noqa: TRY300 - one step after another
         except (ValueError, TypeError, KeyError) as error:
-            raise ResultsError(f"{where}: no record of schema {SCHEMA} ({error})") from error
+            raise ResultsError(f"{where} is not a record of schema {SCHEMA} ({error})") from error
 
 
 def _part(corruption: Any, severity: Any, images: Any, wrong: Any) -> PartResult:
-    good = isinstance(corruption, str) and all(map(is_whole, (severity, images, wrong)))
+    good = isinstance(corruption, str) and all(map(is_integer, (severity, images, wrong)))
     if not good or not 0 <= wrong <= images or images < 1:
         raise ValueError(f"a part is {[corruption, severity, images, wrong]}")
     return PartResult(corruption, severity, images, wrong)
 
 
 def _point(seen: Any, error: Any) -> tuple[int, float]:
-    if not is_whole(seen) or not is_number(error):
-        raise ValueError(f"a point of the course is {[seen, error]}")
+    if not is_integer(seen) or not is_number(error):
+        raise ValueError(f"a point of error_curve is {[seen, error]}")
     return seen, error
 
 
 def _check(record: Record) -> None:
-    """Names that lead elsewhere, and figures that cannot be."""
     if not re.fullmatch(r"[\w-]+", record.key):
-        raise ValueError(f"key is {record.key!r}; expected letters and digits, as it names files")
+        raise ValueError(f"key is {record.key!r}; expected letters and digits, as in file names")
     if record.schema != SCHEMA:
         raise ValueError(f"schema is {record.schema}")
     if record.batch_size < 1:
@@ -147,14 +143,14 @@ class Results:
         if about.exists():
             _check_schema(about)
         elif not create:
-            raise ResultsError(f"{folder}: no results; `rtta bench --out {folder}` makes some")
+            raise ResultsError(f"{folder}: no results; `rtta bench --out {folder}` creates some")
         else:
-            write_whole(about, json.dumps({"schema": SCHEMA}).encode())
+            write_file(about, json.dumps({"schema": SCHEMA}).encode())
 
     def write(self, record: Record) -> None:
-        """Keeps the record; one that is there and done stays."""
+        """Stores the record, unless there is a finished one already."""
         if not self.done(record.key):
-            write_whole(self._path(record.key, record.status), record.to_json().encode())
+            write_file(self._path(record.key, record.status), record.to_json().encode())
 
     def done(self, key: str) -> bool:
         """Whether there is a finished record; a failed one does not count."""
@@ -168,18 +164,17 @@ class Results:
         return Record.from_json(read_text(path), str(path))
 
     def read(self, **equals: Any) -> list[Record]:
-        """All records, by key, whose fields equal what is given (a value, or one of several).
+        """All records, by key, whose fields equal the given value or one of the given values.
 
-        A failure is left out once the experiment has been done.
+        A failed record is left out once the experiment has a finished one.
         """
         for name in equals:
             if name not in FIELDS:
                 raise ResultsError(unknown("field", name, FIELDS))
         keys = sorted({path.name.split(".")[0] for path in self.records.glob("[!.]*.json")})
-        records = [self.get(key) for key in keys]
         return [
             record
-            for record in records
+            for record in map(self.get, keys)
             if all(_fits(getattr(record, name), value) for name, value in equals.items())
         ]
 
@@ -197,29 +192,29 @@ def _check_schema(about: Path) -> None:
     try:
         found = parse(read_text(about))["schema"]
     except (ValueError, KeyError):
-        found = "nothing that can be read"
+        found = "unreadable"
     if found != SCHEMA:
         raise ResultsError(
-            f"{about} says schema {found}; expected {SCHEMA}. "
-            "Give another folder, or read this one with the version that wrote it"
+            f"{about}: schema is {found}; expected {SCHEMA}. "
+            "Use another folder, or the version that wrote this one"
         )
 
 
 def read_text(path: Path) -> str:
-    """The whole file."""
+    """The content of a text file of results."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultsError(f"{path} cannot be read ({error}); remove it and run again") from error
+        raise ResultsError(f"{path} cannot be read ({error}); delete it and rerun") from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """As `atomic_write`, in a folder that need not be there; errors say what to do."""
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file atomically and creates its folder; raises ResultsError if it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, content)
     except OSError as error:
         raise ResultsError(
-            f"{path} could not be written ({error.strerror}); nothing half-written is left. "
-            "Make room or give another folder; the same command goes on"
+            f"{path} could not be written ({error.strerror}); no partial file is left. "
+            "Free some space or use another folder; the same command resumes"
         ) from error

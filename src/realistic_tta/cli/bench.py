@@ -1,4 +1,4 @@
-"""`rtta bench`: methods x batch sizes x settings x data sets, on every core or a Ray cluster."""
+"""`rtta bench`: methods, batch sizes, scenarios and datasets, on all cores or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bench_run import add_run_options, listed, run
+from .options import add_axes
+from .run import add_run_options, run
 
 if TYPE_CHECKING:
     from realistic_tta.benchmark.experiment import Experiment
@@ -18,37 +19,31 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Adds `bench`."""
     bench = commands.add_parser(
         "bench",
-        help="measure methods at batch sizes in settings; interrupted, it goes on",
-        description="Runs every combination and keeps a record of each (`rtta results`). What is "
-        "done is never run again; what was interrupted goes on in the middle.",
+        help="measure methods at several batch sizes and in several scenarios",
+        description="Runs every combination and stores one record each (see `rtta results`). "
+        "Finished experiments are not run again; interrupted ones resume from a checkpoint.",
     )
-    axes = bench.add_argument_group("what to run; each a name or several, 1,2,3")
-    axes.add_argument("--data", metavar="LIST", help="cifar10-c (default), cifar100-c, imagenet-c")
-    axes.add_argument("--network", metavar="LIST", help="see `rtta networks`; default: embedded")
-    axes.add_argument(
-        "--methods",
-        metavar="LIST",
-        dest="method",
-        help="default: all; +guard, +robust behind a name switch those on",
+    axes = bench.add_argument_group("what to run; lists are separated by commas")
+    add_axes(
+        axes,
+        datasets="cifar10-c (default), cifar100-c, imagenet-c",
+        models="see `rtta models`; default: embedded",
+        scenarios="default: continual",
+        methods="default: all; append +guard, +flip or +smooth_labels to switch these on",
+        batch_sizes="default: 200,64,16,4,2,1",
+        seeds="default: 1",
+        orders="shuffled (default, as the reference framework) or file",
+        deltas="Dirichlet parameters of correlated scenarios; default: sorted by label",
+        momentums="of tema and rectified_tema; default: auto, by Eq. 5",
     )
-    axes.add_argument(
-        "--batch-sizes", metavar="LIST", dest="batch_size", help="default: 200,64,16,4,2,1"
-    )
-    axes.add_argument("--setting", metavar="LIST", help="default: continual")
-    axes.add_argument("--seeds", metavar="LIST", dest="seed", help="default: 1")
-    axes.add_argument("--images", metavar="N", help="of every corruption; default: all")
-    axes.add_argument("--order", help="shuffled (default, the reference framework) or file")
-    axes.add_argument("--delta", help="of correlated settings: Dirichlet; default: sorted by label")
-    axes.add_argument(
-        "--momentum", metavar="LIST", help="of tema and rectified_tema; default: auto, by Eq. 5"
-    )
-    axes.add_argument("--file", type=Path, help="a grid in TOML or YAML; options above win over it")
+    axes.add_argument("--images", type=int, metavar="N", help="per corruption; default: all")
+    axes.add_argument("--file", type=Path, help="a grid in TOML; the options above override it")
     add_run_options(bench)
     bench.set_defaults(run=_bench)
 
 
-def _bench(arguments: argparse.Namespace) -> None:
-    run(_experiments(arguments), arguments, _print_table)
+def _bench(arguments: argparse.Namespace) -> int:
+    return run(_experiments(arguments), arguments, _print_table)
 
 
 def _print_table(records: Sequence[Record]) -> None:
@@ -58,38 +53,33 @@ def _print_table(records: Sequence[Record]) -> None:
 
 
 def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
-    """What the file says, and over it what the options say."""
-    from realistic_tta.benchmark.data import available
+    from realistic_tta.benchmark.datasets import available
     from realistic_tta.benchmark.experiment import AXES, grid, read_grid
 
-    axes, settings = read_grid(arguments.file) if arguments.file else ({}, {})
+    axes, hyperparameters = read_grid(arguments.file) if arguments.file else ({}, {})
     given = {name: getattr(arguments, name) for name in AXES}
-    axes |= {name: listed(name, text) for name, text in given.items() if text is not None}
-    named = axes.get("data", AXES["data"])
+    axes |= {name: values for name, values in given.items() if values is not None}
+    named = axes.get("datasets", AXES["datasets"])
     named = named if isinstance(named, list) else [named]
-    axes["data"] = [available(name) for name in named]
-    for name, there in zip(named, axes["data"], strict=True):
-        if there != name:
+    axes["datasets"] = [available(name) for name in named]
+    for name, used in zip(named, axes["datasets"], strict=True):
+        if used != name:
             print(
-                f"{name} is not on disk (`rtta data get {name}` fetches it): running on {there}, "
-                "the package's own 2,000 images, corrupted here. "
-                "Such figures cannot be compared with published ones."
+                f"{name} is not on disk (`rtta data get {name}` fetches it): running on {used}, "
+                "2,000 images of the package, corrupted locally. "
+                "These results are not comparable with published ones."
             )
-    chosen = _by_momentum(arguments.momentum, settings)
-    return list(dict.fromkeys(each for some in chosen for each in grid(axes, some)))
+    variants = _with_momentums(arguments.momentums or [None], hyperparameters)
+    return list(dict.fromkeys(each for variant in variants for each in grid(axes, variant)))
 
 
-def _by_momentum(text: str | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The methods' settings, once for each momentum asked for."""
-    if text is None:
-        return [settings]
-    words = [word.strip() for word in text.split(",")]
-    try:
-        fixed = [{} if word == "auto" else {"momentum": float(word)} for word in words]
-    except ValueError:
-        raise ValueError(f'momentum is "{text}"; expected such as auto,1,0.1,0.01') from None
-    averaging = ("tema", "rectified_tema")
+def _with_momentums(
+    momentums: Sequence[float | None], hyperparameters: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The hyperparameters of the methods, once per momentum."""
+    fixed: list[dict[str, float]] = [{} if m is None else {"momentum": m} for m in momentums]
     return [
-        settings | {method: settings.get(method, {}) | each for method in averaging}
+        hyperparameters
+        | {name: hyperparameters.get(name, {}) | each for name in ("tema", "rectified_tema")}
         for each in fixed
     ]

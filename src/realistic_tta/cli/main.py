@@ -1,20 +1,21 @@
-"""The command line: words into calls. `rtta --help` lists the commands; each is in commands/."""
+"""The `rtta` command line. Each command has its own module in this package."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from realistic_tta.cli import (
-    ablate,
+from realistic_tta.errors import RealisticTTAError
+
+from . import (
     bench,
     corrupt,
     data,
     demo,
-    faults,
+    models,
     momentum,
-    networks,
     plot,
     report,
     reproduce,
@@ -22,24 +23,9 @@ from realistic_tta.cli import (
     train,
 )
 
-COMMANDS = (
-    demo,
-    bench,
-    reproduce,
-    ablate,
-    faults,
-    results,
-    plot,
-    report,
-    momentum,
-    data,
-    corrupt,
-    networks,
-    train,
-)
-EXTRAS = {  # which of the package's extras brings what
-    **dict.fromkeys(("numpy", "cv2", "PIL", "safetensors", "scipy"), "data"),
-    **dict.fromkeys(("rich", "yaml"), "bench"),
+COMMANDS = (demo, bench, reproduce, results, plot, report, momentum, data, corrupt, models, train)
+EXTRAS = {  # the extra that installs each optional package
+    **dict.fromkeys(("numpy", "cv2", "PIL", "rich", "safetensors", "scipy"), "data"),
     **dict.fromkeys(("pandas", "pyarrow"), "results"),
     "matplotlib": "demo",
     "ray": "ray",
@@ -47,15 +33,18 @@ EXTRAS = {  # which of the package's extras brings what
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code."""
+    """Runs one command and returns the exit code: 2 for user errors, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="rtta", description="Test-time adaptation that works at every batch size."
     )
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for command in COMMANDS:
         command.add_commands(commands)
-    arguments = parser.parse_args(words)
+    try:
+        arguments = parser.parse_args(words)
+    except SystemExit as end:  # of argparse: 2 after an error, 0 after --help
+        return end.code if isinstance(end.code, int) else 2
     if arguments.version:
         from realistic_tta import __version__
 
@@ -69,29 +58,28 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        arguments.run(arguments)
-    except ValueError as error:
+        code = arguments.run(arguments) or 0
+        sys.stdout.flush()
+    except RealisticTTAError as error:
         print(f"rtta: {error}", file=sys.stderr)
-        return 1
+        return 2
     except ModuleNotFoundError as error:
-        print(f"rtta: {_advice(error.name or str(error))}", file=sys.stderr)
-        return 1
+        package = (error.name or "").split(".")[0]
+        if package not in EXTRAS:
+            raise
+        print(
+            f"rtta: {package} is not installed; run pip install 'realistic-tta[{EXTRAS[package]}]'",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
-        print("rtta: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("rtta: interrupted; the same command resumes where it stopped", file=sys.stderr)
         return 130
-    return 0
-
-
-def _advice(module: str) -> str:
-    """How to get what is missing.
-
-    >>> _advice("ray.exceptions")
-    "ray is not installed; pip install 'realistic-tta[ray]' brings it"
-    """
-    package, *_ = module.split(".")
-    extra = EXTRAS.get(package)
-    told = f"{package if extra else module} is not installed"
-    return f"{told}; pip install 'realistic-tta[{extra or 'demo'}]' brings it"
+    except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    else:
+        return int(code)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,26 @@
-"""`rtta momentum`: the TEMA momentum for a batch size, and why."""
+"""`rtta momentum`: the TEMA momentum for a batch size, with every candidate's objective."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
+from .options import positive
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `momentum`."""
     momentum = commands.add_parser(
         "momentum",
-        help="the TEMA momentum for a batch size, and why",
+        help="choose the TEMA momentum for a batch size",
         description="Chooses the TEMA momentum by class diversity (paper, Eq. 5).",
     )
-    momentum.add_argument("--classes", type=int, required=True, metavar="K")
+    momentum.add_argument("--classes", type=positive, required=True, metavar="K")
     momentum.add_argument(
-        "--source-batch-size", type=int, default=128, metavar="N", help="of the training (128)"
+        "--source-batch-size", type=positive, default=128, metavar="N", help="of training (128)"
     )
-    momentum.add_argument("--batch-size", type=int, required=True, metavar="N", help="at test time")
-    momentum.add_argument("--json", action="store_true", help="for machines")
+    momentum.add_argument("--batch-size", type=positive, required=True, help="at test time")
+    momentum.add_argument("--json", action="store_true", help="print JSON")
     momentum.set_defaults(run=_momentum)
 
 
@@ -42,8 +44,9 @@ def _momentum(arguments: argparse.Namespace) -> None:
         print(json.dumps(facts, indent=2))
         return
     print(
-        f"A training batch of {arguments.source_batch_size} holds {source_diversity:.2f} of "
-        f"{arguments.classes} classes; a test batch of {arguments.batch_size} holds "
+        f"A training batch of {arguments.source_batch_size} images contains on average "
+        f"{source_diversity:.2f} of {arguments.classes} classes; a test batch of "
+        f"{arguments.batch_size} contains "
         f"{class_diversity(arguments.classes, arguments.batch_size):.2f}."
     )
     print("Averaged with momentum m, the test statistics cover:\n")

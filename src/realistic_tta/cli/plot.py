@@ -1,4 +1,4 @@
-"""`rtta plot`: figures of what `rtta bench` has found. Runs nothing."""
+"""`rtta plot`: draws figures from the records of `rtta bench`."""
 
 from __future__ import annotations
 
@@ -6,43 +6,39 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from .bench_run import OUT
-from .results import add_filters, wanted
+from .options import OUT, add_filters, listed, selected
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `plot`."""
     plot = commands.add_parser(
         "plot",
-        help="draw figures of what `rtta bench` has found",
-        description="Draws from stored results and runs nothing. docs/figures.md shows every "
-        "figure; without a name, all that the results allow are drawn.",
+        help="draw figures from the records of `rtta bench`",
+        description="Draws from stored records and runs nothing. docs/figures.md shows every "
+        "figure; by default, all that the records allow are drawn.",
     )
     plot.add_argument("figures", nargs="*", metavar="FIGURE", help="such as error_by_batch_size")
     plot.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     plot.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/figures")
-    plot.add_argument("--format", default="png", metavar="LIST", help="png (default), svg")
+    plot.add_argument("--formats", type=listed(str), default=["png"], help="png (default), svg")
     add_filters(plot)
     plot.set_defaults(run=_plot)
 
 
 def _plot(arguments: argparse.Namespace) -> None:
-    """A figure that was asked for by name must be there; of all, those that can be."""
     from realistic_tta.benchmark.results import Results
-    from realistic_tta.benchmark.trace_files import read_trace
+    from realistic_tta.benchmark.traces import read_trace
     from realistic_tta.errors import ResultsError, unknown
     from realistic_tta.report.catalogue import FIGURES, draw
     from realistic_tta.report.style import FORMATS, write_figure
 
-    endings = arguments.format.split(",")
     named = [("figure", each, FIGURES) for each in arguments.figures]
-    for kind, name, known in [*named, *(("format", each, FORMATS) for each in endings)]:
+    for kind, name, known in [*named, *(("format", each, FORMATS) for each in arguments.formats)]:
         if name not in known:
             raise ResultsError(unknown(kind, name, known))
-    needed = set(arguments.figures) - {"class_diversity"}
     records = []
-    if needed or not arguments.figures:
-        records = Results(arguments.dir, create=False).read(**wanted(arguments))
+    if arguments.figures != ["class_diversity"]:
+        records = Results(arguments.dir, create=False).read(**selected(arguments))
     traces = partial(read_trace, folder=arguments.dir)
     out = arguments.out or arguments.dir / "figures"
     for name in arguments.figures or FIGURES:
@@ -55,6 +51,6 @@ def _plot(arguments: argparse.Namespace) -> None:
             print(f"not drawn: {problem}{where}")
             continue
         for stem, figure in drawn:
-            for ending in endings:
+            for ending in arguments.formats:
                 write_figure(figure, out / f"{stem}.{ending}")
                 print(out / f"{stem}.{ending}")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from .bench_run import add_run_options, listed, run
+from realistic_tta.errors import OptionError
+
+from .options import add_axes, positive
+from .run import add_run_options, run
+from .terminal import columns_as_text, has_styles, marked
 
 if TYPE_CHECKING:
-    from realistic_tta.benchmark.comparison import Comparison
+    from realistic_tta.benchmark.comparison import Comparison, Errors
     from realistic_tta.benchmark.experiment import Experiment
     from realistic_tta.benchmark.reproduction import Subject
     from realistic_tta.benchmark.results import Record
+
+    Mark = Callable[[str, int], str]
 
 TABLES = ("continual_cifar", "continual_imagenet", "mixed_gradual", "ablation")
 
@@ -22,149 +27,180 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Adds `reproduce`."""
     reproduce = commands.add_parser(
         "reproduce",
-        help="run a table of the paper, and print it beside the paper's numbers",
-        description="Runs on the paper's networks and data sets if they are on disk; else it says "
-        "what is missing. Records are kept as `rtta bench` does: what is done is not run again.",
+        help="run a table of the paper and print it beside the paper's numbers",
+        description="Runs on the paper's models and datasets; if they are not on disk, says where "
+        "to get them. Finished experiments are not run again, as in `rtta bench`.",
     )
     reproduce.add_argument("table", choices=TABLES)
-    axes = reproduce.add_argument_group("what of it to run; by default all")
-    axes.add_argument(
-        "--network", metavar="NAME", help="embedded, or one of `rtta networks`; default: the paper"
+    axes = reproduce.add_argument_group("what to run; by default the whole table")
+    add_axes(
+        axes,
+        models="embedded, or one of `rtta models`; default: the paper's",
+        datasets="only the blocks of these",
+        methods="only these rows",
+        batch_sizes="only these columns",
+        seeds="averaged; default: 1",
     )
-    axes.add_argument("--data", metavar="LIST", help="only the blocks of these data sets")
-    axes.add_argument("--methods", metavar="LIST", dest="method", help="only these rows")
-    axes.add_argument("--batch-sizes", metavar="LIST", dest="batch_size", help="only these columns")
-    axes.add_argument("--images", metavar="N", help="of every corruption and severity")
-    axes.add_argument("--seeds", metavar="LIST", dest="seed", help="averaged; default: 1")
+    axes.add_argument("--images", type=positive, metavar="N", help="per corruption and severity")
     axes.add_argument(
-        "--quick", action="store_true", help="200 images of a corruption, batch sizes 200, 16, 1"
+        "--quick", action="store_true", help="200 images per corruption, batch sizes 200, 16, 1"
     )
-    reproduce.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    reproduce.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     add_run_options(reproduce)
     reproduce.set_defaults(run=_reproduce)
 
 
-def _reproduce(arguments: argparse.Namespace) -> None:
+def _reproduce(arguments: argparse.Namespace) -> int:
     reproduction = Reproduction(arguments)
-    for line in reproduction.announcement():
-        print(line)
-    print(flush=True)
-    run(reproduction.experiments(), arguments, reproduction.show)
+    print("\n".join(reproduction.announcement()), end="\n\n", flush=True)
+    return run(reproduction.experiments(), arguments, reproduction.show)
 
 
 class Reproduction:
-    """One call: which blocks, rows and columns were asked for, and what to run for them."""
+    """The blocks, rows and columns of one call, and the experiments for them."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from realistic_tta.benchmark.paper_tables import TABLES
-        from realistic_tta.benchmark.reproduction import choose_rows, find_subjects
+        from realistic_tta.benchmark.reproduction import (
+            choose_rows,
+            experiments_of,
+            find_subjects,
+        )
 
-        given = {name: _given(arguments, name) for name in ("data", "method", "batch_size", "seed")}
-        self.table = TABLES[arguments.table]
-        self.rows = choose_rows(self.table, given["method"])
-        self.subjects, self.left_out = find_subjects(self.table, arguments.network, given["data"])
-        self.given_sizes, self.seeds = given["batch_size"], given["seed"] or [1]
-        self.images = _images(arguments)
-        self.quick, self.markdown = arguments.quick, arguments.markdown
-        self.planned = [self._plan(subject) for subject in self.subjects]
-
-    def _plan(self, subject: Subject) -> dict[tuple[str, int], list[Experiment]]:
-        from realistic_tta.benchmark.reproduction import experiments_of
-
-        methods = [row.method for row in self.rows]
-        sizes, images = self.sizes_of(subject), self.images_of(subject)
-        return experiments_of(subject, methods, sizes, self.seeds, images)
+        models = arguments.models or [None]
+        if len(models) > 1:
+            raise OptionError(f"models is {','.join(models)}; expected one model")
+        self.arguments, self.table = arguments, TABLES[arguments.table]
+        methods = None if arguments.methods == ["all"] else arguments.methods
+        self.rows = choose_rows(self.table, methods)
+        self.subjects, self.skipped = find_subjects(self.table, models[0], arguments.datasets)
+        names, seeds = [row.method for row in self.rows], arguments.seeds or [1]
+        self.planned = [
+            experiments_of(each, names, self.sizes_of(each), seeds, self.images_of(each))
+            for each in self.subjects
+        ]
 
     def sizes_of(self, subject: Subject) -> list[int]:
-        """The columns of a block: what was asked for, else the paper's, or few of them."""
-        from realistic_tta.benchmark.reproduction import quick_sizes
-
-        if self.given_sizes:
-            return sorted(set(self.given_sizes), reverse=True)
-        return quick_sizes(subject.block) if self.quick else list(subject.block.batch_sizes)
+        """The columns of a block."""
+        if self.arguments.batch_sizes:
+            return sorted(self.arguments.batch_sizes, reverse=True)
+        sizes = list(subject.block.batch_sizes)
+        return [sizes[0], 16, 1] if self.arguments.quick else sizes
 
     def images_of(self, subject: Subject) -> int | None:
-        """How many of each part; None for all."""
+        """The number of images per part; None for all."""
         from realistic_tta.benchmark.reproduction import quick_images
 
-        if self.images is None and self.quick:
-            return quick_images(subject.block.setting)
-        return self.images
+        if self.arguments.images is None and self.arguments.quick:
+            return quick_images(subject.block.scenario)
+        images: int | None = self.arguments.images
+        return images
 
     def experiments(self) -> list[Experiment]:
-        """All of them, each once."""
+        """All experiments, each once."""
         cells = [cell for block in self.planned for cell in block.values()]
         return list(dict.fromkeys(each for cell in cells for each in cell))
 
     def announcement(self) -> list[str]:
-        """What will be run, what not, and whether it can be compared."""
+        """The blocks that will be run, those that are skipped, and a warning."""
         lines = [self.table.title]
         for subject in self.subjects:
-            how = f"network {subject.network}, images {subject.data}"
+            how = f"model {subject.model}, images {subject.dataset}"
             images = self.images_of(subject)
-            how += f", {images} of each corruption and severity" if images else ""
+            how += f", {images} per corruption and severity" if images else ""
             lines.append(f"{subject.block.title}: {how}")
-            lines += self._shortened(subject, images)
-        return [*lines, *self.not_run(), *self.warning()]
+            crossing = subject.block.scenario == "mixed"  # batches may cross corruptions
+            if images and images < max(self.sizes_of(subject)) and not crossing:
+                lines.append(f"  (larger batches than {images} are cut to {images} images)")
+        return [*lines, *self.notes()]
 
-    def not_run(self) -> list[str]:
-        """The blocks of the paper's table that are not in this one, and why."""
-        return [f"left out: {reason}" for reason in self.left_out]
-
-    def _shortened(self, subject: Subject, images: int | None) -> list[str]:
-        """A batch never reaches into the next corruption, unless they are mixed."""
-        largest = max(self.sizes_of(subject))
-        if images is None or images >= largest or subject.block.setting == "mixed":
-            return []
-        return [f"  (batches of more than {images} cannot be had: they hold {images} instead)"]
-
-    def warning(self) -> list[str]:
-        """Said loudly, above and below the table, if its numbers are not the paper's kind."""
+    def notes(self) -> list[str]:
+        """The blocks that are skipped, and a warning if the results are not comparable."""
         found = [
             *dict.fromkeys(reason for each in self.subjects for reason in each.differences()),
             *(["fewer images"] if any(map(self.images_of, self.subjects)) else []),
         ]
-        return [f"*** NOT COMPARABLE with the paper: {'; '.join(found)} ***"] if found else []
-
-    def comparisons(self, records: Sequence[Record]) -> list[Comparison]:
-        """One a block."""
-        from realistic_tta.benchmark.comparison import compare, mean_errors
-
-        return [
-            compare(
-                self.table,
-                subject.block,
-                self.rows,
-                self.sizes_of(subject),
-                mean_errors(planned, records),
-            )
-            for subject, planned in zip(self.subjects, self.planned, strict=True)
-        ]
+        warning = f"*** NOT COMPARABLE with the paper: {'; '.join(found)} ***"
+        return [*(f"skipped: {reason}" for reason in self.skipped), *([warning] if found else [])]
 
     def show(self, records: Sequence[Record]) -> None:
-        """The table, with the warning on both sides of it."""
-        from .reproduce_display import footnotes, print_markdown, print_rich, print_text
+        """Prints the table, with the notes above and below it."""
+        from realistic_tta.benchmark.comparison import compare, mean_errors
 
-        comparisons, warning = self.comparisons(records), self.warning()
-        above = [self.table.title, *warning]
-        below = [*footnotes(comparisons, records), *self.not_run(), *warning]
-        if self.markdown:
-            print_markdown(above, comparisons, below)
-        elif sys.stdout.isatty():
-            print_rich(above, comparisons, below)
-        else:
-            print_text(above, comparisons, below)
+        comparisons = [
+            compare(self.table, s.block, self.rows, self.sizes_of(s), mean_errors(p, records))
+            for s, p in zip(self.subjects, self.planned, strict=True)
+        ]
+        markdown = self.arguments.markdown
+        body = map(markdown_table if markdown else text_table, comparisons)
+        lines = [
+            self.table.title,
+            *self.notes(),
+            *body,
+            *footnotes(comparisons, records),
+            *self.notes(),
+        ]
+        if markdown:
+            lines = [f"**{x.strip('* ')}**" if x.startswith("***") else x for x in lines]
+        print("\n" + ("\n\n" if markdown else "\n").join(lines))
 
 
-def _given(arguments: argparse.Namespace, name: str) -> Any:
-    value = getattr(arguments, name)
-    return None if value is None or value == "all" else listed(name, value)
+def table_rows(comparison: Comparison, mark: Mark) -> list[list[tuple[str, ...]]]:
+    """The rows of the three sections: measured, paper, difference."""
+    from realistic_tta.benchmark.comparison import ranks
+
+    def section(name: str, errors: Errors, form: str) -> list[tuple[str, ...]]:
+        ranked = {} if name == "difference" else ranks(errors, comparison.rows)
+        columns = comparison.columns
+        cells = {cell: mark(form.format(e), ranked.get(cell, 0)) for cell, e in errors.items()}
+        return [
+            (name, row.kind, row.label, *(cells.get((row.method, c), "     -") for c in columns))
+            for row in comparison.rows
+        ]
+
+    return [
+        section("measured", comparison.measured, "{:6.2f}"),
+        section("paper", comparison.paper, "{:6.2f}"),
+        section("difference", comparison.difference, "{:+6.2f}"),
+    ]
 
 
-def _images(arguments: argparse.Namespace) -> int | None:
-    if arguments.images is None:
-        return None
-    images = listed("images", arguments.images)
-    if len(images) != 1:
-        raise ValueError(f'images is "{arguments.images}"; expected one number')
-    return int(images[0])
+def text_table(comparison: Comparison) -> str:
+    """Aligned columns; each section is named in its first row."""
+    styles = has_styles()
+    parts = table_rows(comparison, lambda text, rank: marked(text, rank, styles=styles))
+    parts = [[part[0], *(("", *row[1:]) for row in part[1:])] for part in parts]
+    head = ("", "", "method", *(f"{column:>6}" for column in comparison.columns))
+    lines = columns_as_text([head, *(row for part in parts for row in part)], gap=" ")
+    for place in range(len(parts)):
+        first = 1 + place * len(comparison.rows)
+        lines[first] = "\n" + lines[first]
+    return f"\n{comparison.block.title}, error in percent\n" + "\n".join(lines) + "\n"
+
+
+def markdown_table(comparison: Comparison) -> str:
+    """A title and a Markdown table."""
+    forms = ("{}", "**{}**", "<u>{}</u>")
+    parts = table_rows(comparison, lambda text, rank: forms[rank].format(text.strip()))
+    head = ("", "", "method", *map(str, comparison.columns))
+    rule = ("---",) * 3 + ("---:",) * len(comparison.columns)
+    rows = [head, rule, *(row for part in parts for row in part)]
+    lines = ["| " + " | ".join(map(str.strip, row)) + " |" for row in rows]
+    return f"**{comparison.block.title}**, error in percent\n\n" + "\n".join(lines)
+
+
+def footnotes(comparisons: Sequence[Comparison], records: Sequence[Record]) -> list[str]:
+    """The meaning of marks and names, errata of the paper, and the time taken."""
+    from .progress import duration
+
+    renamed = [row for row in comparisons[0].rows if row.label in ("Baseline", "Ours")]
+    names = ", ".join(f"{row.label} is {row.method}" for row in renamed)
+    blocks = [comparison.block for comparison in comparisons]
+    seconds = sum(record.seconds or 0 for record in records)
+    devices = ", ".join(sorted({record.device for record in records if record.device}))
+    return [
+        "Difference: measured minus paper, in points. TR: training required, TF: training-free.",
+        "Marked: best and second best training-free method. " + (f"{names}." if names else ""),
+        *(f"Erratum of the paper, {b.title}: {text}." for b in blocks for text in b.errata),
+        f"{len(records)} experiments, {duration(seconds)} of computing; device: {devices}.",
+    ]

@@ -1,4 +1,4 @@
-"""Text for a terminal: columns, marks for the best two, spark lines. Plain signs elsewhere."""
+"""Text for a terminal: aligned columns, marks for the best two values, spark lines."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from itertools import pairwise
 from statistics import fmean
 
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", ".:-=+*#@"  # low to high
-Course = Sequence[tuple[int, float]]  # images seen, error
+ErrorCurve = Sequence[tuple[int, float]]  # images seen, error
 ESCAPES = re.compile(r"\033\[\d*m")
 
 
 def has_styles() -> bool:
-    """Whether bold and underlined text can be shown where the output goes."""
+    """Whether stdout shows bold and underlined text."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not plain
 
 
 def text_width() -> int:
-    """Signs in a line."""
+    """The width of the terminal in characters."""
     return shutil.get_terminal_size().columns
 
 
 def marked(text: str, rank: int, *, styles: bool) -> str:
-    """1: best, bold; 2: second best, underlined; as in the paper. Signs where there are no styles.
+    """Marks rank 1 (bold, or *) and rank 2 (underlined, or +).
 
     >>> marked("12.3", 1, styles=False), marked("12.3", 2, styles=False)
     ('12.3*', '12.3+')
@@ -38,16 +38,16 @@ def marked(text: str, rank: int, *, styles: bool) -> str:
 
 
 def legend(*, styles: bool) -> str:
-    """What the marks say."""
+    """The meaning of the marks."""
     best, second = ("bold:", "underlined:") if styles else ("*", "+")
     return f"{best} best of the column, {second} second best"
 
 
-def columns_as_text(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines whose columns stand below each other; escapes take no room."""
+def columns_as_text(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Lines with aligned columns; escape sequences have no width."""
     widths = [max(map(_length, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(
+        gap.join(
             cell + " " * (width - _length(cell)) for cell, width in zip(row, widths, strict=True)
         ).rstrip()
         for row in rows
@@ -59,36 +59,33 @@ def _length(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` signs, if the output is a terminal; files and pipes get all."""
+    """Cuts the text to `width` characters on a terminal; files and pipes get all of it."""
     return text[: width - 1] + "…" if sys.stdout.isatty() and len(text) > width else text
 
 
-def sparks(courses: Sequence[Course], width: int, bars: str = BARS) -> list[str]:
-    """Errors over the stream as bars, all on one scale, at most `width` signs each.
+def sparks(curves: Sequence[ErrorCurve], width: int, bars: str = BARS) -> list[str]:
+    """Error curves as bars on a common scale, at most `width` characters each.
 
     >>> sparks([[(8, 0.0), (16, 70.0)], [(8, 30.0), (16, 40.0)], []], 20)
     ['▁█', '▄▅', '']
     """
-    pooled = [_pool([error for _, error in course], width) for course in courses]
+    pooled = [_pool([error for _, error in curve], width) for curve in curves]
     known = [error for errors in pooled for error in errors]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
     levels = len(bars) / span if span else 0.0
-    return ["".join(bars[_level(levels * (e - low), bars)] for e in few) for few in pooled]
+    top = len(bars) - 1
+    return ["".join(bars[min(int(levels * (e - low)), top)] for e in few) for few in pooled]
 
 
 def _pool(errors: Sequence[float], width: int) -> list[float]:
-    """Means of neighbours, so that no more than `width` are left."""
+    """Means of neighbors, at most `width` of them."""
     count = min(len(errors), width)
     edges = [len(errors) * place // count for place in range(count + 1)] if count else []
     return [fmean(errors[a:b]) for a, b in pairwise(edges)]
 
 
-def _level(height: float, bars: str) -> int:
-    return min(int(height), len(bars) - 1)
-
-
-def bars_here() -> str:
-    """Bars that the output's encoding has."""
+def supported_bars() -> str:
+    """The bars that the encoding of stdout supports."""
     try:
         BARS.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:

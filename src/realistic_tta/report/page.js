@@ -53,7 +53,7 @@ function drawChoices() {
 
 /* A plot is drawn when it comes near the window, and again only if what is chosen has changed: the page
    opens at once, and a click never waits for what nobody sees. */
-const PLOTS = { "plot-sizes": drawSizes, "plot-course": drawCourse, "plot-cost": drawCost, "layer-plots": drawLayerPlots };
+const PLOTS = { "plot-sizes": drawSizes, "plot-curve": drawCurve, "plot-cost": drawCost, "layer-plots": drawLayerPlots };
 const stale = new Set();
 const near = new Set();
 const watch = new IntersectionObserver((entries) => {
@@ -78,7 +78,7 @@ function redraw(...ids) {
 function drawAtSize() {
   for (const place of document.querySelectorAll(".at-size")) place.textContent = `at batch size ${chosen.size}`;
   drawCorruptions();
-  redraw("plot-course", "plot-cost");
+  redraw("plot-curve", "plot-cost");
 }
 
 function draw() {
@@ -115,7 +115,7 @@ at("csv").addEventListener("click", download);
 at("all").addEventListener("click", () => hideAll(false));
 at("none").addEventListener("click", () => hideAll(true));
 at("with-paper").addEventListener("change", () => redraw("plot-sizes"));
-at("smooth").addEventListener("change", () => redraw("plot-course"));
+at("smooth").addEventListener("change", () => redraw("plot-curve"));
 at("trace").addEventListener("change", () => redraw("layer-plots"));
 at("controls").addEventListener("submit", (event) => event.preventDefault());
 at("records").closest("details").addEventListener("toggle", drawRecords);

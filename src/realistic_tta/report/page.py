@@ -1,34 +1,34 @@
-"""`rtta report`: one HTML file that holds its data, its program and its looks.
+"""`rtta report`: one HTML file with data, program and styles, which works offline.
 
-page_data.py computes what is shown; template.html, page.css and the page_*.js files show it;
-vendor/ is the plotting library. Nothing is fetched when the page is looked at: its
-Content-Security-Policy forbids it.
+page_data.py computes the data; template.html, page.css and page_*.js show it; vendor/ is the
+plotting library. The page's Content-Security-Policy forbids requests.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
-from realistic_tta.benchmark.results import Record, write_whole
+from realistic_tta.benchmark.results import Record, write_file
 from realistic_tta.errors import ResultsError
 
-from .page_data import embedded, page_data
-from .page_layers import read_layers
+from .page_data import page_data, read_layers
 
 SCRIPTS = ("page_state.js", "page_tables.js", "page_plots.js", "page_download.js", "page.js")
 LIBRARY = "vendor/plotly-cartesian.min.js"
 
 
 def write_page(records: Sequence[Record], folder: Path, out: Path, package: str) -> None:
-    """folder: of the results, for the traces. package: the version that makes the page."""
+    """Writes the page. folder: of the results, for the traces. package: its version."""
     if not records:
-        raise ResultsError(f"{folder}: no record fits; `rtta results --dir {folder}` lists all")
-    write_whole(out, page(records, folder, package).encode())
+        raise ResultsError(f"{folder}: no record matches; `rtta results --dir {folder}` lists all")
+    write_file(out, page(records, folder, package).encode())
 
 
 def page(records: Sequence[Record], folder: Path, package: str) -> str:
@@ -49,6 +49,18 @@ def page(records: Sequence[Record], folder: Path, package: str) -> str:
         data=embedded(data),
         program="\n".join(_asset(name) for name in SCRIPTS),
     )
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    r"""JSON that cannot end the script element it is embedded in.
+
+    >>> embedded({"message": "</script>"})
+    '{"message":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
 
 
 def _asset(name: str) -> str:

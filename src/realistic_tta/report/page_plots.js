@@ -56,30 +56,30 @@ function smooth(values) {
 }
 
 /* The mean over seeds where these have points at the same images; else the first seed's. */
-function courseOf(few) {
-  const [positions] = DATA.courses[few[0].place];
-  const same = few.filter((record) => DATA.courses[record.place][0] === positions);
+function curveOf(few) {
+  const [positions] = DATA.error_curves[few[0].place];
+  const same = few.filter((record) => DATA.error_curves[record.place][0] === positions);
   const seen = DATA.positions[positions];
-  const errors = seen.map((_, point) => mean(same.map((record) => DATA.courses[record.place][1][point])));
+  const errors = seen.map((_, point) => mean(same.map((record) => DATA.error_curves[record.place][1][point])));
   return { seen, errors: at("smooth").checked ? smooth(errors) : errors };
 }
 
-function drawCourse() {
+function drawCurve() {
   const traces = [...byMethod(chosen.size)].map(([method, few]) => {
-    const { seen, errors } = courseOf(few);
+    const { seen, errors } = curveOf(few);
     return lineOf(method, seen, errors, { marker: { ...lineOf(method).marker, size: 7, maxdisplayed: 12 },
       hovertemplate: `${plain(method)}: %{y:.1f} % after %{x:,} images<extra></extra>` });
   });
   const { shapes, annotations } = shifts();
   const y = axis("error (%)", { rangemode: "tozero" });
-  Plotly.react("plot-course", traces, layout(axis("images seen", { showgrid: !shapes.length }), y,
+  Plotly.react("plot-curve", traces, layout(axis("images seen", { showgrid: !shapes.length }), y,
     { shapes, annotations, margin: { l: narrow() ? 44 : 60, r: narrow() ? 16 : 48, t: annotations.length ? 96 : 16, b: 48 } }), CONFIG);
 }
 
 /* Where one corruption ends and the next begins; a mixed stream has no such place. */
 function shifts() {
   const first = members(chosen.size)[0]?.record;
-  if (!first || first.setting.startsWith("mixed") || !first.parts.length) return { shapes: [], annotations: [] };
+  if (!first || first.scenario.startsWith("mixed") || !first.parts.length) return { shapes: [], annotations: [] };
   const shapes = [], annotations = [];
   let from = 0, before = null;
   for (const [corruption, , images] of first.parts) {
@@ -105,10 +105,10 @@ function drawCost() {
     return { type: "scatter", mode: label ? "markers+text" : "markers", name: plain(method), x: [cost], y: [error],
       text: [plain(method)], textposition: label, cliponaxis: false,
       textfont: { color: css("--soft"), size: 12 }, marker: { color: colour, symbol: marker, size: 13 },
-      hovertemplate: `${plain(method)}: %{y:.2f} % wrong at %{x:.2f} times the plain network<extra></extra>` };
+      hovertemplate: `${plain(method)}: %{y:.2f} % error at %{x:.2f} times the source model<extra></extra>` };
   });
   const ticks = [0.5, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500];
-  const x = axis("time, multiples of the plain network’s", { type: "log", tickvals: ticks, ticktext: ticks.map((n) => `${n} ×`) });
+  const x = axis("time, multiples of the source model’s", { type: "log", tickvals: ticks, ticktext: ticks.map((n) => `${n} ×`) });
   Plotly.react("plot-cost", traces, layout(x, axis("error (%)")), CONFIG);
 }
 

@@ -42,7 +42,6 @@ const LOOKS = {
   tema: ["#3a9bd0", "#8fd0f5", "diamond", "solid"],
   rectified_tema: ["#0072b2", "#4da3e0", "circle", "solid"],
   realistic: ["#aa3377", "#f08cc0", "diamond-tall", "solid"],
-  domains: ["#ee6677", "#ff9aa8", "hexagon2", "solid"],
   lame: ["#000000", "#f2f2f2", "cross", "dot"],
   tent: ["#009e73", "#2fc79a", "triangle-right", "dashdot"],
   eta: ["#117733", "#7fcf7f", "triangle-left", "dash"],
@@ -53,7 +52,7 @@ const LOOKS = {
 const OTHER = ["#777777", "#a0a0a0", "hourglass", "solid"];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-/* A method with settings of its own looks like the method, but hollow. */
+/* A method with hyperparameters of its own is drawn like the method, with open markers. */
 function look(name) {
   const method = name.split(" (")[0];
   const [light, onDark, marker, dash] = Object.hasOwn(LOOKS, method) ? LOOKS[method] : OTHER;

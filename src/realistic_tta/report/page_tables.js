@@ -43,10 +43,10 @@ function drawResults() {
   const { table, paper, seeds } = group();
   drawErrors(at("ours"), "Measured here", table, true);
   at("paper").replaceChildren();
-  if (paper) drawErrors(at("paper"), `In the paper (${paper.data})`, paper, false);
+  if (paper) drawErrors(at("paper"), `In the paper (${paper.dataset})`, paper, false);
   const notes = ["Bold: best of the column. Underlined: second best."];
   if (seeds.length > 1) notes.push(`Means over seeds ${seeds.join(", ")}.`);
-  if (paper) notes.push("The paper’s networks and images may be others: compare the pattern before the figures.");
+  if (paper) notes.push("The paper may use other models and images: compare the pattern, not the numbers.");
   at("table-note").textContent = notes.join(" ");
 }
 
@@ -62,7 +62,7 @@ function drawCorruptions() {
     return errors.length ? heatCell(mean(errors)) : "–";
   })]);
   const head = ["method", ...used.map((place) => DATA.corruptions[place].replaceAll("_", " "))];
-  drawTable(at("corruptions"), `Percent wrong at batch size ${chosen.size}`, head, rows).className = "heat";
+  drawTable(at("corruptions"), `Error in percent at batch size ${chosen.size}`, head, rows).className = "heat";
 }
 
 function heatCell(error) {
@@ -79,11 +79,11 @@ function drawFailures() {
   })));
 }
 
-const VERSIONS = ["stream", "network_checksum", "batch_size", "seed", "package", "commit", "torch", "python", "device"];
-const LISTED = ["key", "method", "settings", "batch_size", "seed", "status", "error", "cost", "seconds",
+const VERSIONS = ["stream", "model_checksum", "batch_size", "seed", "package", "commit", "torch", "python", "device"];
+const LISTED = ["key", "method", "hyperparameters", "batch_size", "seed", "status", "error", "cost", "seconds",
   "peak_memory", "finished"];
 
-/* What has to be the same for the same figures: a row for every stream, network and version. */
+/* What has to be the same for the same figures: a row for every stream, model and version. */
 function drawReproduction() {
   at("command").textContent = group().command;
   const found = new Map();
@@ -93,7 +93,7 @@ function drawReproduction() {
     found.set(id, [...values, (found.get(id)?.at(-1) ?? 0) + 1]);
   }
   const head = [...VERSIONS, "records"].map((name) => name.replaceAll("_", " "));
-  drawTable(at("streams"), "Streams, networks and versions", head, [...found.values()], "words");
+  drawTable(at("streams"), "Streams, models and versions", head, [...found.values()], "words");
   drawRecords();
 }
 

@@ -1,7 +1,7 @@
-"""How every figure looks: colours, markers and lines of the methods, sizes, and files.
+"""The style of all figures: colors, markers and lines of the methods, sizes, and files.
 
-Colours are Okabe and Ito's and Tol's, told apart by every eye; each method has a marker and a line
-of its own as well, for print in black and white. Heat maps grow lighter with the number.
+The colors are those of Okabe and Ito and of Tol, safe for color-blind readers. Each method also has
+its own marker and line style, for black-and-white print.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from realistic_tta.benchmark.results import write_whole
+from realistic_tta.benchmark.results import write_file
 from realistic_tta.errors import ResultsError, unknown
 
 Given = ParamSpec("Given")
-# In the order in which legends list them; as demo/picture.py where both show a method.
+# In the order of legends.
 STYLES: dict[str, dict[str, Any]] = {
     "source": {"color": "#555555", "marker": "s", "linestyle": "--"},
     "tbn": {"color": "#D55E00", "marker": "X", "linestyle": "-"},
@@ -31,7 +31,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "tema": {"color": "#56B4E9", "marker": "D", "linestyle": "-"},
     "rectified_tema": {"color": "#0072B2", "marker": "o", "linestyle": "-", "linewidth": 2.6},
     "realistic": {"color": "#AA3377", "marker": "d", "linestyle": "-", "linewidth": 2.6},
-    "domains": {"color": "#EE6677", "marker": "H", "linestyle": "-"},
     "lame": {"color": "#000000", "marker": "P", "linestyle": ":"},
     "tent": {"color": "#009E73", "marker": ">", "linestyle": "-."},
     "eta": {"color": "#117733", "marker": "<", "linestyle": "--"},
@@ -39,11 +38,11 @@ STYLES: dict[str, dict[str, Any]] = {
     "cotta": {"color": "#999933", "marker": "h", "linestyle": "-."},
     "adacontrast": {"color": "#332288", "marker": "p", "linestyle": "--"},
 }
-OTHER = {"color": "#777777", "marker": ".", "linestyle": "-"}  # a method added by somebody
+OTHER = {"color": "#777777", "marker": ".", "linestyle": "-"}  # a method that is not listed
 HEAT = "cividis"
 FORMATS = ("png", "svg")
 DPI = 150
-SETTINGS = {
+RC = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
@@ -54,19 +53,19 @@ SETTINGS = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
-    "legend.handlelength": 4,  # so that a dashed line is seen to be one
+    "legend.handlelength": 4,  # long enough to show dashes
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
-    "svg.hashsalt": "realistic-tta",  # else every file has other ids
+    "svg.hashsalt": "realistic-tta",  # reproducible ids
 }
 
 
 def in_style(draw: Callable[Given, Figure]) -> Callable[Given, Figure]:
-    """Lets a function draw with SETTINGS, whatever the user's own are."""
+    """Draws with RC, independent of the user's own settings."""
 
     @functools.wraps(draw)
     def styled(*args: Given.args, **kwargs: Given.kwargs) -> Figure:
-        with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **SETTINGS}):  # type: ignore[dict-item]
+        with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **RC}):  # type: ignore[dict-item]
             return draw(*args, **kwargs)
 
     return styled
@@ -75,7 +74,7 @@ def in_style(draw: Callable[Given, Figure]) -> Callable[Given, Figure]:
 def new_panels(
     rows: int, columns: int, size: tuple[float, float], title: str, **how: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure and its panels, row by row. size: of one panel, inches, without labels."""
+    """A figure and its panels, row by row. size: of one panel in inches, without labels."""
     width = size[0] * columns
     figure = Figure(figsize=(width, size[1] * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -87,20 +86,22 @@ def new_panels(
 
 
 def look(name: str) -> dict[str, Any]:
-    """How a line is drawn. name: a method, or `tema (start=source)`, whose markers are hollow."""
-    method, _, settings = name.partition(" ")
+    """The style of a line. name: a method, or `tema (start=source)`, drawn with open markers."""
+    method, _, hyperparameters = name.partition(" ")
     style = STYLES.get(method, OTHER)
-    return {**style, "markerfacecolor": "white", "linestyle": ":"} if settings else dict(style)
+    return (
+        {**style, "markerfacecolor": "white", "linestyle": ":"} if hyperparameters else dict(style)
+    )
 
 
 def place(name: str) -> tuple[int, str]:
-    """To sort names as legends list them."""
+    """Sort key: the order of legends."""
     method, places = name.partition(" ")[0], list(STYLES)
     return places.index(method) if method in STYLES else len(places), name
 
 
 def batch_size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Logarithmic, a tick at each size that was run."""
+    """A logarithmic axis with a tick at each size."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(sizes), [str(size) for size in sorted(sizes)])
     axes.minorticks_off()
@@ -108,7 +109,7 @@ def batch_size_axis(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def legend_beside(figure: Figure) -> None:
-    """What the lines of all panels are, outside them, where it cannot hide one."""
+    """One legend for all panels, outside of them."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
@@ -118,12 +119,12 @@ def legend_beside(figure: Figure) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """PNG or SVG by the file's ending; whole or not at all, the same bytes for the same figure."""
+    """Writes PNG or SVG, by the file's ending; the same figure gives the same bytes."""
     kind = path.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise ResultsError(unknown("format", kind, FORMATS))
     content = io.BytesIO()
-    nameless = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
-        figure.savefig(content, format=kind, dpi=DPI, metadata=nameless)
-    write_whole(path, content.getvalue())
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context(RC):  # type: ignore[arg-type]
+        figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
+    write_file(path, content.getvalue())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,21 +12,21 @@ import pytest
 import torch
 from bench_subjects import experiment, figures
 
-from realistic_tta.benchmark import data
-from realistic_tta.benchmark.checkpoints import SUM, forget, restore, state_file
-from realistic_tta.benchmark.environment import versions
-from realistic_tta.benchmark.metrics import Tally
+from realistic_tta.benchmark import datasets
+from realistic_tta.benchmark.checkpoints import KIND, checkpoint_file, delete, restore
+from realistic_tta.benchmark.metrics import Metrics
 from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
 from realistic_tta.benchmark.scenarios import StreamPlan
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.models.checkpoints import load_model
+from realistic_tta.storage import read_tensors, write_tensors
 
 
 def begun(folder: Path) -> tuple[Job, Path]:
     """A run with its state saved after the last batch."""
     (job,) = make_jobs([experiment(images=2)], folder)
     evaluate(job, folder, save_every=0)
-    return job, state_file(job.key, folder)
+    return job, checkpoint_file(job.key, folder)
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -40,7 +38,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
         + content[len(content) // 2 + 1 :]
     ),
     "zeros, as after a power cut": lambda content: bytes(len(content)),
-    "without its sum, as older versions wrote it": lambda content: content[SUM:],
 }
 
 
@@ -65,12 +62,10 @@ class Trap:
 
 
 @pytest.mark.usefixtures("world")
-def test_code_in_a_state_is_never_run(tmp_path: Path) -> None:
-    """Even with a right sum."""
+def test_code_in_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    """A pickle in its place is ignored."""
     job, path = begun(tmp_path)
-    content = io.BytesIO()
-    torch.save({"versions": versions(), "tally": Trap(tmp_path / "trap")}, content)
-    path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
+    torch.save({"metrics": Trap(tmp_path / "trap")}, path)
     assert evaluate(job, tmp_path).resumed == 0
     assert not (tmp_path / "trap").exists()
 
@@ -78,56 +73,53 @@ def test_code_in_a_state_is_never_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("world")
 def test_forgetting_a_run_takes_what_kills_left_half_written_with_it(tmp_path: Path) -> None:
     _, path = begun(tmp_path)
-    (path.parent / f".{path.name}.abc.partial").touch()
-    (path.parent / ".other.pt.abc.partial").touch()
-    forget(path)
-    assert [each.name for each in path.parent.iterdir()] == [".other.pt.abc.partial"]
+    (path.parent / f".{path.name}.0123456789abcdef.partial").touch()
+    (path.parent / ".other.0123456789abcdef.partial").touch()
+    delete(path)
+    assert [each.name for each in path.parent.iterdir()] == [".other.0123456789abcdef.partial"]
 
 
 def test_a_kill_before_the_last_step_of_preparing_leaves_nothing_for_ever(tmp_path: Path) -> None:
     """All corruptions are there, and so are still the clean images for the workers."""
     plan = StreamPlan(images=2)
-    data.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
-    place = data.generated("cifar10-c-sample", plan, tmp_path)
+    datasets.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
+    place = datasets.generated("cifar10-c-sample", plan, tmp_path)
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     assert len(before) == len(CORRUPTIONS) + 2
     (place / "clean.npy").touch()
-    data.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
+    datasets.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
 
 
 @pytest.mark.usefixtures("world")
 def test_a_guarded_run_goes_on_with_what_its_guard_remembers(tmp_path: Path) -> None:
-    (job,) = make_jobs([experiment("tbn", images=8, settings={"guard": True})], tmp_path)
+    (job,) = make_jobs([experiment("tbn", images=8, hyperparameters={"guard": True})], tmp_path)
     whole = evaluate(job, tmp_path / "whole")
 
-    def stop(tally: Tally) -> None:
-        if tally.batches == 20:
+    def stop(metrics: Metrics) -> None:
+        if metrics.batches == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         evaluate(job, tmp_path, stop, save_every=0)
-    resumed = adapt_for(job.experiment, load_model(job.experiment.network))
-    assert restore(state_file(job.key, tmp_path), resumed) is not None
-    assert resumed.guard is not None
-    assert resumed.guard.seen == 19 * 4  # the batch it was stopped in had not been saved
-    assert len(resumed.guard.pairs) >= 64
     again = evaluate(job, tmp_path)
     assert again.resumed == 1
     assert figures(again) == figures(whole)
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize("memory", [None, ("{}", {}), ("{}",)])
-def test_a_state_whose_guard_cannot_go_on_is_begun_anew(memory: Any, tmp_path: Path) -> None:
-    """Even with a right sum; nothing of the method's own state stays behind."""
-    (job,) = make_jobs([experiment("tema", images=2, settings={"guard": True})], tmp_path)
+@pytest.mark.parametrize("other", ["rectified_tema", "nothing"])
+def test_a_checkpoint_of_another_method_is_ignored(other: str, tmp_path: Path) -> None:
+    """Even with a valid checksum; nothing of it stays behind."""
+    (job,) = make_jobs([experiment("tema", images=2)], tmp_path)
     evaluate(job, tmp_path, save_every=0)
-    path, content = state_file(job.key, tmp_path), io.BytesIO()
-    state = torch.load(io.BytesIO(path.read_bytes()[SUM:])) | {"guard": memory}
-    torch.save({name: each for name, each in state.items() if each}, content)
-    path.write_bytes(hashlib.sha256(content.getvalue()).digest() + content.getvalue())
-    adapted = adapt_for(job.experiment, load_model(job.experiment.network))
-    before = copy.deepcopy(adapted.state_dict())
-    assert restore(path, adapted) is None
-    assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items())
+    path = checkpoint_file(job.key, tmp_path)
+    _, metadata = read_tensors(path, kind=KIND)
+    model = load_model(job.experiment.model)
+    tensors = {} if other == "nothing" else adapt_for(experiment(other), model).state_dict()
+    write_tensors(path, tensors, metadata, kind=KIND)
+    fresh = adapt_for(job.experiment, model)
+    before = copy.deepcopy(fresh.state_dict())
+    assert restore(path, fresh) is None
+    after = fresh.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if "counters" not in name)

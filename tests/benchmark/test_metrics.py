@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta.benchmark.metrics import TOGETHER, Tally
+from realistic_tta.benchmark.metrics import TOGETHER, Metrics
 
 PARTS, CLASSES = 3, 4
 
@@ -29,41 +29,41 @@ def batches(count: int, size: int) -> list[tuple[np.ndarray, Tensor, Tensor]]:
     ]
 
 
-def counted_at_once(seen: list[tuple[np.ndarray, Tensor, Tensor]], total: int) -> Tally:
+def counted_at_once(seen: list[tuple[np.ndarray, Tensor, Tensor]], total: int) -> Metrics:
     """Each batch by itself, by NumPy."""
-    tally = Tally.start(total, PARTS)
+    metrics = Metrics.start(total, PARTS)
     for parts, labels, outputs in seen:
         rows = outputs.numpy()
         right = (rows.argmax(1) == labels.numpy()) & ~np.isnan(rows).any(1)
-        tally.count(parts.tolist(), (~right).tolist())
-    return tally
+        metrics.count(parts.tolist(), (~right).tolist())
+    return metrics
 
 
 @pytest.mark.parametrize("size", [1, 3, TOGETHER, TOGETHER + 1])
 def test_at_any_moment_the_figures_are_those_of_all_batches_seen(size: int) -> None:
     seen = batches(200, size)
-    tally = Tally.start(len(seen), PARTS)
+    metrics = Metrics.start(len(seen), PARTS)
     asked = set(np.random.default_rng(0).choice(len(seen), 20, replace=False).tolist())
     for number, batch in enumerate(seen):
-        tally.see(*batch)
-        assert tally.batches == number + 1
+        metrics.add(*batch)
+        assert metrics.batches == number + 1
         if number in asked:
-            assert tally.error() == counted_at_once(seen[: number + 1], len(seen)).error()
-    tally.settle()
-    assert tally == counted_at_once(seen, len(seen))
+            assert metrics.error() == counted_at_once(seen[: number + 1], len(seen)).error()
+    metrics.flush()
+    assert metrics == counted_at_once(seen, len(seen))
 
 
 def test_a_tally_written_down_at_any_batch_goes_on_as_if_nothing_had_been() -> None:
     seen = batches(150, 1)
     for stop in (0, 1, TOGETHER - 1, TOGETHER, 149):
-        tally = Tally.start(len(seen), PARTS)
+        metrics = Metrics.start(len(seen), PARTS)
         for batch in seen[:stop]:
-            tally.see(*batch)
-        tally = Tally.restore(tally.saved())
-        assert tally.batches == stop
+            metrics.add(*batch)
+        metrics = Metrics.restore(metrics.saved())
+        assert metrics.batches == stop
         for batch in seen[stop:]:
-            tally.see(*batch)
-        tally.settle()
-        assert tally.resumed == 1
+            metrics.add(*batch)
+        metrics.flush()
+        assert metrics.resumed == 1
         whole = counted_at_once(seen, len(seen)).saved()
-        assert tally.saved() == whole | {"resumed": 1}
+        assert metrics.saved() == whole | {"resumed": 1}
