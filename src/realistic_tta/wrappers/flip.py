@@ -31,8 +31,8 @@ class FlipAverage(Wrapper):
     The average is used for images whose predicted class keeps its label under a flip. The method
     adapts to the images themselves, never to the flips.
 
-    State: `agreement`, (2, class): summed probability of each class, and that part of it with which
-    the flipped image had the same class. It starts at one image per class, all in agreement.
+    State: `agreement`, (2, class): how many images were predicted as each class, and how many of
+    their flips were predicted as the same class. It starts at one image per class, in agreement.
     """
 
     name = "flip"
@@ -59,8 +59,10 @@ class FlipAverage(Wrapper):
         agreement = self._state()["agreement"].to(p)
         if agreement.shape[1] != p.shape[1]:
             agreement = p.new_ones(2, p.shape[1])
-        agreement = agreement + torch.stack((p, p * q)).sum(dim=1)
-        kept = (agreement[1] / agreement[0])[p.argmax(dim=1)] > MIN_AGREEMENT  # (image,)
+        labels = p.argmax(dim=1)
+        same = torch.stack((torch.ones_like(p[:, 0]), (q.argmax(dim=1) == labels).to(p)))
+        agreement = agreement.index_add(1, labels, same)
+        kept = (agreement[1] / agreement[0])[labels] > MIN_AGREEMENT  # (image,)
         averaged = torch.where(kept[:, None], (p + q) / 2, p)
         outputs = replace_logits(prediction.outputs, averaged.log())
         return self._with(prediction, outputs, agreement=agreement)
