@@ -251,3 +251,14 @@ def test_a_long_stream_of_constant_images_stays_finite() -> None:
 def test_wrong_hyperparameters_raise(options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         adapt(convolutional(), "realistic", **options)  # type: ignore[arg-type]
+
+
+def test_a_layer_is_reported_after_its_first_image() -> None:
+    """A single image has no weight yet, but its divergence is known."""
+    adapted = adapt(convolutional(), "realistic")
+    assert [each.source_weight for each in adapted.report().layers] == [None] * 3
+    adapted(images(1))
+    for layer in adapted.report().layers:
+        assert layer.source_weight == 1
+        assert layer.divergence is not None
+        assert layer.divergence > 0

@@ -65,9 +65,7 @@ class Page:
 
     def lines(self, plot: str) -> dict[str, list[list[float]]]:
         """What a plot shows: x and y by name."""
-        program = (
-            "return document.getElementById(arguments[0]).data.map((t) => [t.name, t.x, t.y])"
-        )
+        program = "return document.getElementById(arguments[0]).data.map((t) => [t.name, t.x, t.y])"
         return {name: [x, y] for name, x, y in self.run(program, plot)}
 
     def rows(self, place: str) -> list[list[str]]:

@@ -81,23 +81,29 @@ def target_report(
     model: nn.Module,
     layers: AdaptiveLayers,
     state: State,
+    *,
     trained: Sequence[str] = (),
+    used: Sequence[bool] | None = None,
 ) -> Report:
-    """Every adapted layer with its divergence and source weight; every skipped one."""
+    """Every adapted layer with its divergence and source weight; every skipped one.
+
+    used: which layers a batch has passed through; by default those whose source weight is below 1.
+    """
     divergences = divergence(layers.source, target_of(state), layers.channels).tolist()
     weights = state["source_weight"].tolist()
-    reports = []
-    for layer, distance, weight in zip(layers.layers, divergences, weights, strict=True):
-        used = weight < 1
-        reports.append(
-            LayerReport(
-                layer.name,
-                type(layer.layer).__name__,
-                layer.channels,
-                distance if used and layer.has_source else None,
-                weight if used else None,
-            )
+    used = [weight < 1 for weight in weights] if used is None else used
+    reports = [
+        LayerReport(
+            layer.name,
+            type(layer.layer).__name__,
+            layer.channels,
+            distance if is_used and layer.has_source else None,
+            weight if is_used else None,
         )
+        for layer, distance, weight, is_used in zip(
+            layers.layers, divergences, weights, used, strict=True
+        )
+    ]
     trained_layers = {name.rpartition(".")[0] for name in trained}
     skipped = tuple(
         SkippedLayer(name, type(module).__name__, reason)

@@ -129,7 +129,9 @@ class RealisticModel(AdaptedModel):
 
     def report(self) -> Report:
         """Every layer with its divergence and source weight."""
-        return target_report(self.name, self._model, self._layers, self._state())
+        state = self._state()
+        used = (state["weight"] > 0).tolist()
+        return target_report(self.name, self._model, self._layers, state, used=used)
 
 
 def _source_weights(rules: list[ShrunkImageAverage], state: State) -> Tensor:

@@ -148,7 +148,7 @@ class Trainer:
 
     def report(self, method: str, state: State) -> Report:
         """Every adapted layer, and the parameters that are trained."""
-        return target_report(method, self.model, self.layers, state, self.parameters.names)
+        return target_report(method, self.model, self.layers, state, trained=self.parameters.names)
 
 
 def train_steps(
