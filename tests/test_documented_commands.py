@@ -160,7 +160,7 @@ def test_options_named_in_passing_exist(capsys: pytest.CaptureFixture[str]) -> N
     named = set()
     for document in set(DOCUMENTS) - {ROOT / "CHANGELOG.md"}:  # it names what was removed
         named |= set(re.findall(r"`rtta (\w+)([^`]*)`", document.read_text()))
-    assert len(named) > 10
+    assert len(named) > 15
     for command, rest in sorted(named):
         told = options(command, capsys)
         assert all(option in told for option in re.findall(r"--[\w-]+", rest)), (command, rest)

@@ -86,7 +86,7 @@ BRANCHES = {
 def test_every_branch_agrees_with_torch_in_float64(
     branch: str, offset: float, correction: int
 ) -> None:
-    """Also where the mean is many deviations away, as far as float32 images can tell."""
+    """Also where the mean is many deviations away, within the precision of float32."""
     inputs = random(BRANCHES[branch], seed=5) + offset
     found, expected = measure(inputs, correction), by_torch(inputs, correction)
     torch.testing.assert_close(found.mean.double(), expected.mean, rtol=1e-6, atol=1e-6)

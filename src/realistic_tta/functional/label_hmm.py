@@ -1,6 +1,6 @@
 """A hidden Markov model of the labels of a stream, for streams whose labels come in runs.
 
-An image has the label of the one before with probability `p_stay`; otherwise its label is drawn
+The label of an image equals the one before with probability `p_stay`; otherwise its label is drawn
 from the class shares. The posterior of each label follows from the model's predictions:
 
     posterior = prediction / shares * (p_stay * posterior before + (1 - p_stay) * shares) / total

@@ -159,7 +159,7 @@ class AdaptiveLayers(nn.Module):
         return restore_batch_norms(adaptive)
 
     def _source_statistics(self, device: torch.device) -> ChannelStatistics:
-        """The source statistics of all layers; 0 and 1 where a layer has none."""
+        """The source statistics of all layers; 0 and 1 for layers without."""
         parts = [ChannelStatistics(*torch.zeros(2, 0, dtype=torch.float32, device=device))]
         for layer in self.layers:
             if layer.has_source:
