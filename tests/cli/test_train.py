@@ -48,6 +48,22 @@ def test_training_ends_with_a_network_and_its_card(
     assert all(torch.equal(again[name], value) for name, value in model.state_dict().items())
 
 
+def test_options_reach_the_recipe_and_the_name_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RTTA_DATA", str(tmp_path / "dataset"))
+    source = write_row_sheets(tmp_path / "sheets", *shaded())
+    words = ["train", "--epochs", "4", "--early-side", "16", "--source", str(source)]
+    words += ["--out", str(tmp_path), "--name", "hard"]
+    assert main([*words, "--label-smoothing", "0", "--bn-momentum", "0.5"]) == 0
+    recipe = json.loads((tmp_path / "hard.json").read_text())["recipe"]
+    assert (recipe["label_smoothing"], recipe["bn_momentum"], recipe["early_side"]) == (0, 0.5, 16)
+    assert (tmp_path / "hard.safetensors").exists()
+    for wrong in ("2", "nan", "half"):
+        assert main([*words, "--label-smoothing", wrong]) == 2
+        assert f'"{wrong}"; expected a number from 0 to 1' in capsys.readouterr().err
+
+
 def test_an_unknown_network_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,22 @@ def torchvision_resnet50() -> Shapes:
     return shapes | {"fc.weight": (1000, 2048), "fc.bias": (1000,)}
 
 
+def torchopt_resnet56() -> Shapes:
+    shapes: Shapes = {"conv1.weight": (16, 3, 3, 3)} | norm("bn1", 16)
+    inputs = 16
+    for stage, outputs in enumerate((16, 32, 64), start=1):
+        for block in range(9):
+            name = f"layer{stage}.{block}"
+            for layer, before in ((1, inputs), (2, outputs)):
+                shapes[f"{name}.conv{layer}.weight"] = (outputs, before, 3, 3)
+                shapes |= norm(f"{name}.bn{layer}", outputs)
+            if inputs != outputs:
+                shapes[f"{name}.shortcut.0.weight"] = (outputs, inputs, 1, 1)
+                shapes |= norm(f"{name}.shortcut.1", outputs)
+            inputs = outputs
+    return shapes | {"linear.weight": (10, 64), "linear.bias": (10,)}
+
+
 def stored(shapes: Shapes, prefix: str = "") -> dict[str, Tensor]:
     state = {}
     for number, (name, shape) in enumerate(shapes.items()):

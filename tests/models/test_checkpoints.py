@@ -14,6 +14,7 @@ from models.published import (
     robustbench_resnext,
     robustbench_wrn,
     stored,
+    torchopt_resnet56,
     torchvision_resnet50,
 )
 from torch import Tensor
@@ -74,6 +75,17 @@ def test_torchvisions_old_file_without_batch_counts_loads(tmp_path: Path) -> Non
     shapes = torchvision_resnet50()
     old = {name: shape for name, shape in shapes.items() if "num_batches" not in name}
     assert_loaded("resnet-50-torchvision", save(stored(old), tmp_path), old)
+
+
+def test_a_file_with_other_names_for_classifier_and_shortcuts_loads(tmp_path: Path) -> None:
+    shapes = torchopt_resnet56()
+    assert len(shapes) == 344  # tensors of the file
+    model = load_model("resnet-56", save(stored(shapes), tmp_path)).state_dict()
+    expected = stored(shapes)
+    assert len(model) == len(expected)
+    assert torch.equal(model["fc.bias"], expected["linear.bias"])
+    ours, theirs = "layer3.0.downsample.1.running_var", "layer3.0.shortcut.1.running_var"
+    assert torch.equal(model[ours], expected[theirs])
 
 
 def test_our_own_safetensors_load(tmp_path: Path) -> None:

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 from models.published import robustbench_wrn, stored
 
+from realistic_tta.cli import main as cli
 from realistic_tta.cli.main import main
 from realistic_tta.errors import ModelError, OptionError
 from realistic_tta.models.checkpoints import load_model
 from realistic_tta.models.registry import (
     EMBEDDED,
     MODELS,
+    VERDICT,
     build,
     models_folder,
     on_disk,
@@ -30,6 +34,12 @@ SIZES = {  # parameters and BatchNorm layers, as published
     "resnet-50-keras": (25_557_032, 53),
     "resnet-20": (269_722, 19),
     "wrn-16-2": (691_674, 13),
+    "efficientnet-lite0": (4_652_008, 49),
+    "resnet-56": (855_770, 57),
+    "resnet-20-hard-labels": (269_722, 19),
+    "resnet-20-soft-labels": (269_722, 19),
+    "resnet-20-cifar100-slow-statistics": (275_572, 19),
+    "wrn-16-2-augmix": (691_674, 13),
 }
 
 
@@ -98,3 +108,17 @@ def test_the_command_for_machines(folder: Path, capsys: pytest.CaptureFixture[st
     assert found == SIZES
     there = {row["name"] for row in facts["models"] if row["on_disk"] is not None}
     assert there == {file.stem for file in EMBEDDED.glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("name", [n for n, m in MODELS.items() if m.published.startswith(VERDICT)])
+def test_the_training_command_of_a_model_makes_that_model(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name, data set and architecture are those of the registry."""
+    taken: list[argparse.Namespace] = []
+    monkeypatch.setattr(cli, "_run", taken.append)
+    words = shlex.split(MODELS[name].published.split(" trained by rtta ")[1])
+    main(words)
+    (arguments,) = taken
+    assert (arguments.name, arguments.dataset) == (name, MODELS[name].dataset)
+    assert size(outline(arguments.arch, MODELS[name].classes)) == SIZES[name]

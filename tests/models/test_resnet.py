@@ -5,7 +5,7 @@ import torch
 from subjects import on_cpu
 from torch import nn
 
-from realistic_tta.models.resnet import CifarResNet, ResNet50
+from realistic_tta.models.resnet import CifarResNet, ProjectionResNet, ResNet50
 
 
 def count(model: nn.Module) -> tuple[int, int]:
@@ -19,6 +19,23 @@ def test_resnet_20_has_the_published_size() -> None:
     parameters, layers = count(CifarResNet(20, 10))
     assert round(parameters / 1e6, 2) == 0.27
     assert layers == 19
+
+
+def test_a_projection_resnet_takes_raw_images_and_has_convolutions_as_shortcuts() -> None:
+    """He 2016, option B: 1 x 1 where the width changes, at stride 2."""
+    with on_cpu():
+        model = ProjectionResNet(8, 10).eval()
+    shortcuts = [
+        (name, module.stride)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)
+    ]
+    assert shortcuts == [(f"layer{stage}.0.downsample.0", (2, 2)) for stage in (2, 3)]
+    images = torch.rand(2, 3, 32, 32)
+    seen: list[torch.Tensor] = []
+    model.conv1.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    assert model(images).shape == (2, 10)
+    assert torch.equal(seen[0], images)
 
 
 def test_resnet_50_is_torchvisions() -> None:

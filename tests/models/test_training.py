@@ -49,6 +49,19 @@ def test_augmix_is_learnt_from_too(tmp_path: Path) -> None:
         assert (model(images / 255).argmax(1) == labels).float().mean() > 0.9
 
 
+def test_a_batch_norm_momentum_keeps_the_statistics_of_the_training(tmp_path: Path) -> None:
+    """After 24 steps at momentum 0.01 the mean is still far from that of the images."""
+    images, labels = data()
+    with on_cpu():
+        model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 2))
+    recipe = dataclasses.replace(RECIPE, bn_momentum=0.01, padding=0)
+    trained = train(model, images, labels, recipe, checkpoint=tmp_path / "checkpoint")
+    assert not trained.training
+    mean = (images / 255).mean((0, 2, 3))
+    expected = mean * (1 - 0.99**24)  # every epoch sees every image once
+    torch.testing.assert_close(trained.get_buffer("0.running_mean"), expected, rtol=0.05, atol=0)
+
+
 class Stop(Exception):  # noqa: N818 - not an error
     pass
 

@@ -38,14 +38,14 @@ def _models(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"folder": str(models_folder()), "models": rows}, indent=2))
         return
-    print(f"{'model':<23}{'dataset':<10}{'classes':>7}{'parameters':>12}{'BN':>4}  on disk")
+    print(f"{'model':<35}{'dataset':<10}{'classes':>7}{'parameters':>12}{'BN':>4}  on disk")
     for row in rows:
         where = row["on_disk"] or f"no; {row['published']}"
         print(
-            f"{row['name']:<23}{row['dataset']:<10}{row['classes']:>7}"
+            f"{row['name']:<35}{row['dataset']:<10}{row['classes']:>7}"
             f"{row['parameters']:>12,}{row['batch_norms']:>4}  {where}"
         )
     print(f"\nSearched in {models_folder()}: NAME.safetensors, or")
     for name, source in MODELS.items():
         if source.file:
-            print(f"  {name:<23}{source.file}")
+            print(f"  {name:<35}{source.file}")

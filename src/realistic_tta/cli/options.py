@@ -37,6 +37,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def fraction(text: str) -> float:
+    """The argument type of a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f'"{text}"; expected a number from 0 to 1')
+    return value
+
+
 def momentum(text: str) -> float | None:
     """A fixed momentum; None for `auto`, the choice by Eq. 5."""
     return None if text == "auto" else float(text)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import positive
+from .options import fraction, positive
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     train.add_argument(
         "--early-side", type=positive, help="crop size in the first 3/4 of the epochs; faster"
     )
+    train.add_argument(
+        "--label-smoothing", type=fraction, default=0.1, metavar="E", help="0 to 1 (0.1)"
+    )
+    train.add_argument(
+        "--bn-momentum",
+        type=fraction,
+        metavar="M",
+        help="keep the BatchNorm statistics of the training, with this momentum",
+    )
     train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--name", help="of the files; default: by architecture, dataset and AugMix")
     train.add_argument("--source", type=Path, help="the clean images; see `rtta data`")
     train.add_argument("--out", type=Path, help="default: the model folder; see `rtta models`")
     train.add_argument("--threads", type=positive, help="of torch; use 1 beside other programs")
@@ -54,14 +64,20 @@ def _train(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         augmix=arguments.augmix,
         early_side=arguments.early_side,
+        label_smoothing=arguments.label_smoothing,
+        bn_momentum=arguments.bn_momentum,
     )
-    others = [arguments.dataset] if arguments.dataset != "cifar10" else []
-    name = "-".join([arguments.arch, *others, *(["augmix"] if arguments.augmix else [])])
+    name = arguments.name or _name(arguments)
     out = arguments.out or models_folder()
     model = _run(arguments, clean, recipe, out / f"{name}.checkpoint.safetensors")
     card = _card(arguments, recipe, model, load_cifar(arguments.dataset, "test", arguments.source))
     _write(model, card, out / f"{name}.safetensors")
     print(f"{out / name}.safetensors: {card['clean_error']:.2f} % error on clean test images")
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    others = [arguments.dataset] if arguments.dataset != "cifar10" else []
+    return "-".join([arguments.arch, *others, *(["augmix"] if arguments.augmix else [])])
 
 
 def _run(

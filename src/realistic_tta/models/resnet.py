@@ -135,17 +135,19 @@ def _stage(
 class CifarResNet(nn.Module):
     """CIFAR ResNet for 32 px images with 6 n + 2 layers: 20, 32, 44, 56 or 110."""
 
+    block: type[BasicBlock] = PaddedBlock
+
     def __init__(self, depth: int, classes: int) -> None:
         super().__init__()
         blocks, rest = divmod(depth - 2, 6)
         if rest or blocks < 1:
             raise ValueError(f"depth is {depth}; expected 6 n + 2, such as 20 or 56")
-        self.normalize = Normalize(CIFAR_MEAN, CIFAR_STD)
+        self.normalize: nn.Module = Normalize(CIFAR_MEAN, CIFAR_STD)
         self.conv1, self.bn1 = convolution(3, 16, 3), nn.BatchNorm2d(16)
         self.relu = nn.ReLU(inplace=True)
-        self.layer1 = _stage(PaddedBlock, 16, 16, blocks, 1)
-        self.layer2 = _stage(PaddedBlock, 16, 32, blocks, 2)
-        self.layer3 = _stage(PaddedBlock, 32, 64, blocks, 2)
+        self.layer1 = _stage(self.block, 16, 16, blocks, 1)
+        self.layer2 = _stage(self.block, 16, 32, blocks, 2)
+        self.layer3 = _stage(self.block, 32, 64, blocks, 2)
         self.fc = nn.Linear(64, classes)
 
     def features(self, images: Tensor) -> Tensor:
@@ -158,6 +160,16 @@ class CifarResNet(nn.Module):
         """Return the logits, (image, class)."""
         logits: Tensor = self.fc(self.features(images))
         return logits
+
+
+class ProjectionResNet(CifarResNet):
+    """CIFAR ResNet of the package torch-optim: 1 x 1 shortcuts (option B), no normalization."""
+
+    block = BasicBlock
+
+    def __init__(self, depth: int, classes: int) -> None:
+        super().__init__(depth, classes)
+        self.normalize = nn.Identity()
 
 
 class ResNet50(nn.Module):

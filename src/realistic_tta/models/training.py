@@ -38,6 +38,8 @@ class Recipe:
         augmix: mix every image with augmented versions of itself.
         early_side: side of the crops in the first three quarters of the epochs, None for whole
             images. Smaller crops train faster; the last quarter uses the full size.
+        bn_momentum: of the running statistics. The result is then the model as training left it.
+            None: the result is the average of the weights, with statistics measured at the end.
     """
 
     epochs: int = 40
@@ -51,6 +53,7 @@ class Recipe:
     augmix: bool = False
     seed: int = 0
     early_side: int | None = None
+    bn_momentum: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def train(
     checkpoint: Path,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> nn.Module:
-    """Train the model and return its weight average in eval mode.
+    """Train the model and return it, or its weight average (see `Recipe`), in eval mode.
 
     Args:
         model: the untrained model.
@@ -93,6 +96,8 @@ def train(
         loss, error = run.epoch(images, labels, epoch)
         run.save(checkpoint, epoch + 1)
         report(Progress(epoch + 1, recipe.epochs, loss, error))
+    if recipe.bn_momentum is not None:
+        return run.model.eval()
     generator = torch.Generator().manual_seed(recipe.seed)
     batches = images[:MEASURED_IMAGES].split(recipe.batch_size)
     views = (_to_floats(_augmented(batch, recipe, generator)) for batch in batches)
@@ -127,6 +132,10 @@ class _Run:
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps: int) -> None:
         self.model, self.recipe, self.steps = model, recipe, steps  # steps: per epoch
+        if recipe.bn_momentum is not None:
+            for layer in model.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.momentum = recipe.bn_momentum
         self.average = copy.deepcopy(model)
         self.optimizer = _optimizer(model, recipe)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
