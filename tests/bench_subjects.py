@@ -22,16 +22,23 @@ from torch import Tensor
 
 from realistic_tta.benchmark.experiment import Experiment
 from realistic_tta.benchmark.metrics import Metrics
-from realistic_tta.benchmark.results import PartResult, Record
+from realistic_tta.benchmark.results import FIRST_IMAGES, PartResult, Record
 from realistic_tta.benchmark.runner import Job, evaluate
 from realistic_tta.core.adapted_model import Prediction
 from realistic_tta.core.batch import Batch
-from realistic_tta.data.registry import CORRUPTIONS
+from realistic_tta.data.registry import CLEAN, CORRUPTIONS
 from realistic_tta.methods.source import SourceModel
 from realistic_tta.models.registry import MODELS
 from realistic_tta.models.registry import SourceModel as RegisteredModel
 
-PARTS = (PartResult("fog", 5, 8, 2), PartResult("snow", 5, 8, 4))
+
+def part(corruption: str, severity: int, images: int, wrong: int) -> PartResult:
+    """A part whose wrong images come first."""
+    first = tuple(min(wrong, limit) for limit in FIRST_IMAGES)
+    return PartResult(corruption, severity, images, wrong, first)
+
+
+PARTS = (part("fog", 5, 8, 2), part("snow", 5, 8, 4))
 
 
 def record(key: str = "a", **changes: Any) -> Record:
@@ -48,6 +55,7 @@ def record(key: str = "a", **changes: Any) -> Record:
         images=8,
         order="shuffled",
         delta=None,
+        severity=5,
         stream="s",
         model_checksum="n",
         status="done",
@@ -60,12 +68,12 @@ def record(key: str = "a", **changes: Any) -> Record:
 
 
 def write_world(folder: Path, images: int) -> None:
-    """CIFAR-10-C whose first pixel tells the label, and a model that has learnt nothing."""
+    """CIFAR-10-C, clean too, whose first pixel tells the label; a model that has learnt nothing."""
     data = folder / "cifar10-c"
     data.mkdir(parents=True)
     labels = np.random.default_rng(5).permutation(np.arange(images) % 10)
     np.save(data / "labels.npy", np.tile(labels, 5))
-    for seed, corruption in enumerate(CORRUPTIONS):
+    for seed, corruption in enumerate((*CORRUPTIONS, CLEAN)):
         pixels = random_images(5 * images, seed=seed)
         pixels[:, 0, 0, 0] = np.tile(labels, 5)
         np.save(data / f"{corruption}.npy", pixels)

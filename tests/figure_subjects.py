@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bench_subjects import record
+from bench_subjects import part, record
 
-from realistic_tta.benchmark.results import PartResult, Record
+from realistic_tta.benchmark.results import Record
 from realistic_tta.benchmark.traces import Trace, TracePoint
 from realistic_tta.data.registry import CORRUPTIONS
 
@@ -22,12 +22,12 @@ def run(method: str, size: int, seed: int = 1, **changes: Any) -> Record:
     """A finished experiment whose errors follow from what it is."""
     place = (len(method) * 7 + size * 3 + seed * 5) % 11
     parts = tuple(
-        PartResult(name, 5, IMAGES, (place + 2 * number) % IMAGES)
+        part(name, 5, IMAGES, (place + 2 * number) % IMAGES)
         for number, name in enumerate(CORRUPTIONS)
     )
     error_curve, seen = [], 0
-    for part in parts:  # the first half of each all right
-        wrong = 100 * part.wrong / (IMAGES / 2)
+    for each in parts:  # the first half of each all right
+        wrong = 100 * each.wrong / (IMAGES / 2)
         error_curve += [(seen + IMAGES // 2, 0.0), (seen + IMAGES, wrong)]
         seen += IMAGES
     values: dict[str, Any] = {

@@ -27,7 +27,7 @@ from subjects import convolutional
 
 import realistic_tta
 from realistic_tta.benchmark import checkpoints
-from realistic_tta.benchmark.experiment import grid, read_grid
+from realistic_tta.benchmark.experiment import read_grids
 from realistic_tta.benchmark.exports import to_csv
 from realistic_tta.benchmark.metrics import Metrics
 from realistic_tta.benchmark.results import Results
@@ -175,7 +175,7 @@ def load_schema(content: bytes, folder: Path) -> object:
 
 
 def load_grid(content: bytes, folder: Path) -> object:
-    return grid(*read_grid(put(folder, "grid.toml", content)))
+    return [each.experiments() for each in read_grids(put(folder, "grid.toml", content))]
 
 
 TOML = b"""datasets = "cifar10-c-sample"
@@ -244,7 +244,7 @@ TARGETS: dict[str, Target] = {
     ),
     "record": Target(lambda: record().to_json().encode(), load_record),
     "trace": Target(lambda: TRACE.to_json().encode(), load_trace),
-    "schema.json": Target(lambda: b'{"schema": 2}', load_schema),
+    "schema.json": Target(lambda: b'{"schema": 3}', load_schema),
     "toml grid": Target(lambda: TOML, load_grid),
     "checkpoints run": Target(good_state, load_state),
     "checkpoints run, resealed": Target(good_state, load_resealed_state),

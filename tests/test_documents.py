@@ -14,7 +14,7 @@ import pytest
 
 from realistic_tta import METHODS, Health
 from realistic_tta.benchmark.datasets import DATASETS
-from realistic_tta.benchmark.experiment import AXES, grid, read_grid
+from realistic_tta.benchmark.experiment import AXES, read_grids
 from realistic_tta.benchmark.paper_tables import TABLES, paper_errors
 from realistic_tta.benchmark.results import FIELDS, SCHEMA
 from realistic_tta.benchmark.scenarios import SCENARIOS
@@ -141,7 +141,8 @@ def test_every_scenario_and_axis_is_described_and_the_file_shown_is_read(tmp_pat
     text = (ROOT / "docs/benchmark.md").read_text()
     (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "grid.toml").write_text(shown)
-    assert len(grid(*read_grid(tmp_path / "grid.toml"))) == 2 * 2 * 3 * 3 * 3
+    (read,) = read_grids(tmp_path / "grid.toml")
+    assert len(read.experiments()) == 2 * 2 * 3 * 3 * 3
 
 
 def test_every_field_of_a_record_is_described() -> None:

@@ -15,9 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_subjects import PARTS, record
+from bench_subjects import PARTS, part, record
 
-from realistic_tta.benchmark.exports import flat, latest, pivot, to_csv, to_frame, write_parquet
+from realistic_tta.benchmark.exports import (
+    error_after_first,
+    error_in_first,
+    flat,
+    latest,
+    pivot,
+    to_csv,
+    to_frame,
+    write_parquet,
+)
 from realistic_tta.benchmark.results import FIELDS, SCHEMA, PartResult, Record, Results, write_file
 from realistic_tta.benchmark.strict_json import KINDS
 from realistic_tta.benchmark.traces import Trace
@@ -61,7 +70,7 @@ def test_a_folder_of_another_schema_is_refused_and_stays_as_it_was(
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "schema.json").write_text(content)
-    with pytest.raises(ResultsError, match=r"expected 2\. Use another folder"):
+    with pytest.raises(ResultsError, match=r"expected 3\. Use another folder"):
         Results(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["schema.json"]
     assert (tmp_path / "schema.json").read_text() == content
@@ -72,7 +81,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     results.write(record())
     path = results.records / "a.json"
     path.write_text(path.read_text()[:40])
-    with pytest.raises(ResultsError, match=r"a\.json is not a record of schema 2"):
+    with pytest.raises(ResultsError, match=r"a\.json is not a record of schema 3"):
         results.read()
 
 
@@ -144,12 +153,28 @@ def test_every_field_is_documented() -> None:
 
 
 def test_a_row_has_the_scalars_and_an_error_for_each_corruption() -> None:
-    parts = (*PARTS, PartResult("fog", 4, 8, 0))
+    parts = (*PARTS, part("fog", 4, 8, 0))
     row = flat(record(parts=parts, hyperparameters={"b": 1, "a": 2}))
     assert row["error_fog"] == (25 + 0) / 2
     assert row["error_snow"] == 50
     assert json.loads(row["hyperparameters"]) == {"a": 2, "b": 1}
     assert set(FIELDS) - set(row) == {"parts", "error_curve"}
+
+
+def test_the_error_in_the_first_images_and_in_the_others() -> None:
+    """The mean over the parts; a part without other images is left out of the second."""
+    parts = (
+        PartResult("fog", 5, 100, 30, (8, 20, 30)),
+        PartResult("snow", 5, 60, 10, (1, 5, 10)),
+        PartResult("frost", 5, 20, 4, (2, 4, 4)),
+    )
+    long = record(parts=parts)
+    assert error_in_first(long, 10) == pytest.approx((80 + 10 + 20) / 3)
+    assert error_in_first(long, 50) == pytest.approx((40 + 10 + 20) / 3)
+    assert error_after_first(long, 50) == pytest.approx((20 + 50) / 2)
+    assert error_after_first(long, 200) is None
+    assert flat(long)["error_in_first_50"] == error_in_first(long, 50)
+    assert error_in_first(record(parts=()), 10) is None
 
 
 def test_csv_reads_back() -> None:
@@ -221,16 +246,22 @@ def test_a_frame_has_the_rows_and_parquet_brings_it_back(tmp_path: Path) -> None
         ("key", "../../elsewhere"),
         ("hyperparameters", []),
         ("schema", 1),
-        ("parts", [["fog", 5, 0, 0]]),
-        ("parts", [["fog", 5, 8, 9]]),
-        ("parts", [[1, 5, 8, 2]]),
+        ("severity", None),
+        ("parts", [["fog", 5, 0, 0, [0, 0, 0]]]),
+        ("parts", [["fog", 5, 8, 9, [9, 9, 9]]]),
+        ("parts", [[1, 5, 8, 2, [2, 2, 2]]]),
+        ("parts", [["fog", 5, 8, 2]]),
+        ("parts", [["fog", 5, 8, 2, [2, 2]]]),
+        ("parts", [["fog", 5, 8, 2, [2, 1, 2]]]),
+        ("parts", [["fog", 5, 8, 2, [-1, 2, 2]]]),
+        ("parts", [["fog", 5, 8, 2, [0, 2, 3]]]),
         ("error_curve", [[1, "x"]]),
         ("method", "\ud800"),
     ],
 )
 def test_a_record_with_a_value_that_cannot_be_is_refused(name: str, value: object) -> None:
     fields = json.loads(record().to_json()) | {name: value}
-    with pytest.raises(ResultsError, match="not a record of schema 2"):
+    with pytest.raises(ResultsError, match="not a record of schema 3"):
         Record.from_json(json.dumps(fields))
 
 

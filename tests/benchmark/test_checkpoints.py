@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from bench_subjects import experiment, figures
@@ -17,6 +18,7 @@ from realistic_tta.benchmark.checkpoints import KIND, checkpoint_file, delete, r
 from realistic_tta.benchmark.metrics import Metrics
 from realistic_tta.benchmark.runner import Job, adapt_for, evaluate, make_jobs
 from realistic_tta.benchmark.scenarios import StreamPlan
+from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.models.checkpoints import load_model
 from realistic_tta.storage import read_tensors, write_tensors
@@ -86,9 +88,36 @@ def test_a_kill_before_the_last_step_of_preparing_leaves_nothing_for_ever(tmp_pa
     place = datasets.generated("cifar10-c-sample", plan, tmp_path)
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     assert len(before) == len(CORRUPTIONS) + 2
-    (place / "clean.npy").touch()
+    (place / "input.partial").touch()
     datasets.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+
+
+def test_the_clean_images_are_added_to_a_folder_that_was_complete_without(tmp_path: Path) -> None:
+    """What is there stays as it is; and clean images can be all that there is."""
+    name = "cifar10-c-sample"
+    for plan in (StreamPlan(images=2), StreamPlan("clean", images=2)):
+        datasets.prepare(name, plan, tmp_path, workers=1)
+        place = datasets.generated(name, plan, tmp_path)
+        written = {path.name for path in place.iterdir()}
+        assert ("clean.npy" in written) == (plan.scenario == "clean")
+    assert len(written) == len(CORRUPTIONS) + 3
+    clean = datasets.open_stream(name, plan, tmp_path).contents[0]
+    both = np.arange(2)
+    np.testing.assert_array_equal(clean.take(both), load_bundled_images().take(both))
+    alone = StreamPlan("clean", images=3)
+    datasets.prepare(name, alone, tmp_path, workers=1)
+    written = {path.name for path in datasets.generated(name, alone, tmp_path).iterdir()}
+    assert written == {"clean.npy", "labels.npy", "corruptions.json"}
+
+
+def test_the_severity_of_the_plan_is_generated(tmp_path: Path) -> None:
+    plan = StreamPlan("mixed", images=2, severity=3)
+    datasets.prepare("cifar10-c-sample", plan, tmp_path, workers=1)
+    assert datasets.generated("cifar10-c-sample", plan, tmp_path).name.endswith("sample-3-first-2")
+    assert {
+        part.severity for part in datasets.open_stream("cifar10-c-sample", plan, tmp_path).parts
+    } == {3}
 
 
 @pytest.mark.usefixtures("world")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from realistic_tta import METHODS
-from realistic_tta.benchmark.experiment import Experiment, grid, read_grid
+from realistic_tta.benchmark.experiment import Experiment, grid, read_grids
 from realistic_tta.errors import OptionError
 
 BASE: dict[str, Any] = {
@@ -26,7 +26,7 @@ def test_the_id_is_the_hash_of_canonical_json() -> None:
     text = (
         '{"batch_size":4,"dataset":"cifar10-c","delta":null,"hyperparameters":{"momentum":0.1},'
         '"images":null,"method":"tema","model":"cifar10","order":"shuffled","scenario":"continual",'
-        '"seed":1}'
+        '"seed":1,"severity":5}'
     )
     experiment = Experiment(**BASE, hyperparameters={"momentum": 0.1})
     assert experiment.id == hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -44,6 +44,7 @@ def test_every_field_changes_the_id() -> None:
         "seed": 2,
         "images": 10,
         "order": "file",
+        "severity": 1,
     }
     ids = {Experiment(**BASE | {name: value}).id for name, value in other.items()}
     ids.add(Experiment(**BASE).id)
@@ -107,6 +108,23 @@ def test_delta_reaches_the_correlated_settings_alone() -> None:
     }
 
 
+def test_severity_reaches_the_scenarios_of_one_severity_alone() -> None:
+    """The others are run once, not once per severity."""
+    axes = {"scenarios": ["mixed", "gradual", "clean"], "severities": [1, 5], "methods": "tbn"}
+    found = grid(axes | {"batch_sizes": 4})
+    assert [(each.scenario, each.severity) for each in found] == [
+        ("mixed", 1),
+        ("mixed", 5),
+        ("gradual", 5),
+        ("clean", 5),
+    ]
+    assert {part.severity for part in found[0].plan.parts} == {1}
+    with pytest.raises(OptionError, match="clean takes no severity"):
+        Experiment(**BASE | {"scenario": "clean", "severity": 1})
+    with pytest.raises(OptionError, match="severity is 6; expected 1, 2, 3, 4 or 5"):
+        grid({"severities": 6})
+
+
 TOML = """
 datasets = "cifar100-c"
 methods = ["tema", "tbn"]
@@ -119,7 +137,8 @@ momentum = 0.05
 
 def test_a_grid_can_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(TOML)
-    found = grid(*read_grid(tmp_path / "grid.toml"))
+    (read,) = read_grids(tmp_path / "grid.toml")
+    found = read.experiments()
     assert [(each.method, each.batch_size, dict(each.hyperparameters)) for each in found] == [
         ("tema", 16, {"momentum": 0.05}),
         ("tema", 1, {"momentum": 0.05}),
@@ -131,11 +150,50 @@ def test_a_grid_can_come_from_a_file(tmp_path: Path) -> None:
     }
 
 
+GRIDS = """
+batch_sizes = 4
+[hyperparameters.tema]
+momentum = 0.05
+[[grids]]
+methods = "tema"
+[[grids]]
+methods = ["tbn", "tema"]
+batch_sizes = 1
+[grids.hyperparameters.tema]
+start = "source"
+"""
+
+
+def test_a_file_can_hold_several_grids_with_shared_defaults(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(GRIDS)
+    found = [each.experiments() for each in read_grids(tmp_path / "grid.toml")]
+    assert [[(e.method, e.batch_size, dict(e.hyperparameters)) for e in few] for few in found] == [
+        [("tema", 4, {"momentum": 0.05})],
+        [("tbn", 1, {}), ("tema", 1, {"start": "source"})],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("batch_sizes = 1", "batch_size = 1", r"grid.toml, grid 2: unknown axis \"batch_size\""),
+        ('"tbn"', '"tnb"', r"grid.toml, grid 2: unknown method \"tnb\""),
+        ("[[grids]]", "[grids]", "is not a TOML file"),
+        ("batch_sizes = 4", "grids = 4 #", "grids is 4; expected tables"),
+    ],
+)
+def test_a_wrong_grid_is_named_by_its_number(old: str, new: str, told: str, tmp_path: Path) -> None:
+    text = GRIDS if "grids = " not in new else "batch_sizes = 4"
+    (tmp_path / "grid.toml").write_text(text.replace(old, new))
+    with pytest.raises(OptionError, match=told):
+        [each.experiments() for each in read_grids(tmp_path / "grid.toml")]
+
+
 def test_a_grid_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "grid.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(OptionError, match=r"grid.toml cannot be read"):
-        read_grid(path)
+        read_grids(path)
 
 
 def test_a_preset_is_a_hyperparameter_of_an_experiment() -> None:
@@ -164,6 +222,6 @@ def test_a_preset_is_a_hyperparameter_of_an_experiment() -> None:
 def test_files_that_hold_no_grid_are_refused(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "grid.toml").write_text(text)
     with pytest.raises(OptionError, match=told):
-        grid(*read_grid(tmp_path / "grid.toml"))
+        [each.experiments() for each in read_grids(tmp_path / "grid.toml")]
     with pytest.raises(OptionError, match="No such file"):
-        read_grid(tmp_path / "other.toml")
+        read_grids(tmp_path / "other.toml")

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from realistic_tta.benchmark.metrics import TOGETHER, Metrics
+from realistic_tta.benchmark.orderings import Part
+from realistic_tta.benchmark.results import FIRST_IMAGES
 
 PARTS, CLASSES = 3, 4
 
@@ -51,6 +53,22 @@ def test_at_any_moment_the_figures_are_those_of_all_batches_seen(size: int) -> N
             assert metrics.error() == counted_at_once(seen[: number + 1], len(seen)).error()
     metrics.flush()
     assert metrics == counted_at_once(seen, len(seen))
+
+
+def test_the_first_images_of_every_part_are_counted_by_themselves() -> None:
+    """Parts in turn, as in a mixed stream; against slices of each part's own list."""
+    random = np.random.default_rng(0)
+    parts = random.integers(0, PARTS, 700)
+    wrong = random.random(700) < 0.4
+    metrics = Metrics.start(100, PARTS)
+    for begin in range(0, 700, 7):
+        few = slice(begin, begin + 7)
+        metrics.count(parts[few].tolist(), wrong[few].tolist())
+    names = tuple(Part(name, 5) for name in ("fog", "snow", "frost"))
+    for part, counted in enumerate(metrics.parts(names)):
+        own = wrong[parts == part]
+        assert counted.wrong_in_first == tuple(own[:limit].sum() for limit in FIRST_IMAGES)
+        assert counted.wrong == own.sum()
 
 
 def test_a_tally_written_down_at_any_batch_goes_on_as_if_nothing_had_been() -> None:

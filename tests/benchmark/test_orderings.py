@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from realistic_tta.benchmark.orderings import (
     Indices,
     Loader,
+    Part,
     choose,
     dirichlet_chunks,
     one_severity,
@@ -73,7 +74,20 @@ def test_gradual_goes_up_and_down_through_the_severities() -> None:
         assert {part.corruption for part in nine} == {corruption}
         assert [part.severity for part in nine] == [1, 2, 3, 4, 5, 4, 3, 2, 1]
     assert len(loaders_of(plan_of("gradual"))) == 135
-    assert one_severity(CORRUPTIONS) == tuple(part for part in parts if part.severity == 5)
+    assert one_severity(CORRUPTIONS, 5) == tuple(part for part in parts if part.severity == 5)
+
+
+def test_the_plan_chooses_the_severity_of_all_corruptions() -> None:
+    parts = plan_of("mixed", severity=2).parts
+    assert parts == one_severity(CORRUPTIONS, 2)
+    assert {part.severity for part in parts} == {2}
+
+
+@pytest.mark.parametrize("scenario", ["clean", "clean_correlated"])
+def test_clean_streams_hold_the_clean_images_once(scenario: str) -> None:
+    plan = plan_of(scenario)
+    assert plan.parts == (Part("clean", 5),)
+    assert len(plan.loaders(LABELS, len(plan.parts))) == 1
 
 
 def test_mixed_is_uniform_over_the_corruptions_all_along() -> None:
@@ -88,7 +102,9 @@ def test_mixed_is_uniform_over_the_corruptions_all_along() -> None:
     assert np.abs(np.corrcoef(loader.parts[1:], loader.parts[:-1])[0, 1]) < 0.05
 
 
-@pytest.mark.parametrize("scenario", ["correlated", "gradual_correlated", "mixed_correlated"])
+@pytest.mark.parametrize(
+    "scenario", ["correlated", "gradual_correlated", "mixed_correlated", "clean_correlated"]
+)
 def test_sorted_streams_show_each_class_in_one_run(scenario: str) -> None:
     for loader in loaders_of(plan_of(scenario)):
         assert runs(LABELS[loader.images]) == 10
@@ -151,6 +167,9 @@ def test_a_smaller_choice_is_the_same_images_in_both_orders(
         ({"images": 0}, "images is 0; expected an integer of 1 or more"),
         ({"scenario": "mixed", "order": "file"}, 'order "file" is not supported'),
         ({"delta": 0.1}, "continual takes no delta; expected one of: correlated, mixed_correlated"),
+        ({"scenario": "gradual", "severity": 1}, "gradual takes no severity"),
+        ({"severity": 0}, "severity is 0; expected an integer of 1 or more"),
+        ({"severity": 6}, "severity is 6; expected 1, 2, 3, 4 or 5"),
         ({"scenario": "correlated", "delta": 0}, "delta is 0; expected a number above 0"),
     ],
 )

@@ -18,6 +18,7 @@ from realistic_tta.benchmark.scenarios import SCENARIOS, StreamPlan
 from realistic_tta.benchmark.stream import Stream, StreamBatch
 from realistic_tta.data.cifar_c import open_cifar_c
 from realistic_tta.data.images import Images
+from realistic_tta.data.registry import CLEAN
 from realistic_tta.errors import DataError, OptionError
 
 NAMES = ("fog", "snow", "frost")
@@ -32,7 +33,7 @@ def contents(seed: int = 0) -> list[Images]:
 
 def stream_of(scenario: str, seed: int = 1, images: int | None = None) -> Stream:
     parts = SCENARIOS[scenario].parts(NAMES)
-    by_name = dict(zip(NAMES, contents(), strict=True))
+    by_name = dict(zip((*NAMES, CLEAN), [*contents(), contents()[0]], strict=True))
     shown = [by_name[part.corruption] for part in parts]
     return Stream(StreamPlan(scenario, seed=seed, images=images), parts, shown)
 

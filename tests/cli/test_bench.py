@@ -167,7 +167,7 @@ def test_a_folder_of_another_schema_is_refused(
 ) -> None:
     (tmp_path / "schema.json").write_text('{"schema": 99}')
     assert main([*BENCH, "--out", str(tmp_path)]) == 2
-    assert "schema is 99; expected 2" in capsys.readouterr().err
+    assert "schema is 99; expected 3" in capsys.readouterr().err
 
 
 def test_without_the_published_set_the_packages_own_images_are_used_and_it_is_said(

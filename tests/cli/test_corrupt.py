@@ -52,6 +52,22 @@ def test_the_extra_corruptions_by_one_word(source: Path, tmp_path: Path) -> None
     assert {file.stem for file in out.glob("*.npy")} == {*EXTRA_CORRUPTIONS, "labels"}
 
 
+def test_skipped_images_are_left_out(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--severities", "5", "--corruptions", "clean", "--skip", "14"]
+    assert run(source, out, *words) == 0
+    part = open_cifar_c(out, CIFAR10_CLASSES, corruptions=("clean",)).part("clean", 5)
+    np.testing.assert_array_equal(part.images, random_images(20)[14:])
+    assert part.labels.tolist() == LABELS[14:]
+    assert run(source, tmp_path / "few", *words, "--images", "2") == 0
+    few = open_cifar_c(tmp_path / "few", CIFAR10_CLASSES, corruptions=("clean",))
+    assert few.labels.tolist() == LABELS[14:16]
+    assert run(source, out, *words, "--images", "7") == 2
+    assert "20 images; expected more for --skip 14 --images 7" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
@@ -84,3 +100,10 @@ def test_photographs_become_imagenet_c(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["corrupt", "imagenet", *where, *words]) == 0
     written = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.JPEG"))
     assert written == ["pixelate/3/0000/0000.JPEG", "pixelate/3/0001/0001.JPEG"]
+    folders = list((tmp_path / "out/pixelate/3").iterdir())
+    assert len(folders) == 1000, "a label is the rank of its folder"
+    where[-1] = str(tmp_path / "rest")
+    words = ["--severities", "3", "--corruptions", "clean", "--skip", "2", "--workers", "1"]
+    assert main(["corrupt", "imagenet", *where, *words]) == 0
+    (only,) = (tmp_path / "rest").rglob("*.JPEG")
+    assert str(only.relative_to(tmp_path / "rest")) == "clean/3/0002/0002.JPEG"

@@ -8,7 +8,7 @@ from data.pictures import flat, pictures
 
 from realistic_tta import OptionError
 from realistic_tta.data.corruptions import FUNCTIONS, corrupt
-from realistic_tta.data.registry import CORRUPTIONS, EXTRA_CORRUPTIONS
+from realistic_tta.data.registry import CLEAN, CORRUPTIONS, EXTRA_CORRUPTIONS
 
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 
@@ -18,7 +18,7 @@ NOT_MONOTONE = {"glass_blur", "frost", "elastic_transform", "saturate", "spatter
 
 
 def test_every_published_name_has_its_function() -> None:
-    assert tuple(FUNCTIONS) == ALL
+    assert tuple(FUNCTIONS) == (*ALL, CLEAN)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -32,6 +32,15 @@ def test_same_size_same_type_another_image(name: str, severity: int, side: int) 
     assert found.shape == images.shape
     assert (found != images).any()
     np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.parametrize("severity", range(1, 6))
+@pytest.mark.parametrize("side", [32, 224])
+def test_clean_images_are_a_copy(severity: int, side: int) -> None:
+    images = pictures(2, side)
+    found = corrupt(images, CLEAN, severity, np.random.default_rng(0))
+    np.testing.assert_array_equal(found, images)
+    assert found is not images
 
 
 @pytest.mark.parametrize("name", ALL)

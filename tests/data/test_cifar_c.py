@@ -56,6 +56,16 @@ def test_the_folder_around_it_will_do(folder: Path, tmp_path: Path) -> None:
     assert_whole(opened(tmp_path))
 
 
+def test_only_the_corruptions_asked_for_are_required(folder: Path) -> None:
+    """Published sets have no clean images: the error says how to make them."""
+    (folder / "snow.npy").unlink()
+    found = open_cifar_c(folder, CIFAR10_CLASSES, corruptions=("fog",))
+    assert tuple(found.arrays) == ("fog",)
+    told = "clean.npy is missing.*`rtta corrupt DATASET --corruptions clean --out FOLDER` adds"
+    with pytest.raises(DataError, match=told):
+        open_cifar_c(folder, CIFAR10_CLASSES, corruptions=("clean",))
+
+
 def test_a_set_with_one_severity_says_so_itself(tmp_path: Path) -> None:
     folder = published.write_cifar_c(tmp_path / "set", images=10, severities=1)
     (folder / "corruptions.json").write_text(json.dumps({"severities": [5], "images": 10}))

@@ -129,6 +129,17 @@ def test_a_folder_that_holds_another_set_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_clean_images_are_added_to_a_folder_as_published(tmp_path: Path) -> None:
+    """It has labels and no description; other labels are refused, and stay."""
+    images = pictures(4)
+    np.save(tmp_path / "labels.npy", np.tile(labels(4), 5))
+    with pytest.raises(OptionError, match=r"labels.npy holds other labels"):
+        generate(images, labels(4)[::-1], tmp_path, names=("clean",))
+    assert [file.name for file in tmp_path.iterdir()] == ["labels.npy"]
+    generate(images, labels(4), tmp_path, names=("clean",))
+    np.testing.assert_array_equal(np.load(tmp_path / "clean.npy"), np.tile(images, (5, 1, 1, 1)))
+
+
 def test_a_piece_that_fails_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
     """Images of a size without published parameters are refused by the worker."""
     with pytest.raises(OptionError, match="64 x 64 pixels"):

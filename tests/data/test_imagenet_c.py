@@ -118,6 +118,12 @@ def test_a_missing_corruption_is_named(folder: Path, tmp_path: Path) -> None:
         opened(tmp_path / "none")
 
 
+def test_a_published_set_without_clean_images_says_how_to_make_them(folder: Path) -> None:
+    assert open_imagenet_c(folder, corruptions=("fog",)).corruptions == ("fog",)
+    with pytest.raises(DataError, match=r"clean is missing.*`rtta corrupt DATASET"):
+        open_imagenet_c(folder, corruptions=("clean",))
+
+
 def test_missing_images_are_counted_and_the_first_is_named(folder: Path, tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("n01440764/val_0.JPEG\nn01440764/val_7.JPEG\n")

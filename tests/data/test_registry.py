@@ -7,6 +7,7 @@ import pytest
 from realistic_tta.data.registry import (
     CIFAR10_CLASSES,
     CIFAR100_CLASSES,
+    CLEAN,
     CORRUPTIONS,
     DATASETS,
     EXTRA_CORRUPTIONS,
@@ -20,7 +21,7 @@ def test_fifteen_corruptions_and_four_more() -> None:
     assert len(CORRUPTIONS) == 15
     assert CORRUPTIONS[0] == "gaussian_noise"
     assert CORRUPTIONS[-1] == "jpeg_compression"
-    assert len({*CORRUPTIONS, *EXTRA_CORRUPTIONS}) == 19
+    assert len({*CORRUPTIONS, *EXTRA_CORRUPTIONS, CLEAN}) == 20
 
 
 def test_classes_are_as_many_as_the_names_and_in_the_official_order() -> None:

@@ -45,7 +45,7 @@ def _record(method: str, size: int, scenario: str, seed: int) -> Record:
     hardness = {name: random.Random(name).uniform(0.7, 1.3) for name in CORRUPTIONS}  # noqa: S311
     errors = [min(99.9, middle * hardness[name]) for name in CORRUPTIONS]
     parts = tuple(
-        PartResult(name, 5, IMAGES, round(error * IMAGES / 100))
+        PartResult(name, 5, IMAGES, round(error * IMAGES / 100), (0, 0, 0))
         for name, error in zip(CORRUPTIONS, errors, strict=True)
     )
     points = [min(100.0, max(0, errors[n * 15 // 200] + chance.gauss(0, 1.5))) for n in range(200)]
@@ -64,6 +64,7 @@ def _record(method: str, size: int, scenario: str, seed: int) -> Record:
         images=None,
         order="shuffled",
         delta=None,
+        severity=5,
         stream=f"{size * 1000 + seed:016x}",
         model_checksum="00c0ffee00c0ffee",
         status="done",

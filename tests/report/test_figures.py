@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench_subjects import part
 from figure_subjects import IMAGES, LAYERS, METHODS, momentum_runs, run, runs, trace
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from realistic_tta import METHODS as ALL_METHODS
-from realistic_tta.benchmark.results import PartResult, Record
+from realistic_tta.benchmark.results import Record
 from realistic_tta.cli import bench
 from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
@@ -229,8 +230,8 @@ def test_the_heat_map_holds_the_error_of_every_corruption() -> None:
 
 
 def test_the_heat_map_averages_severities_and_seeds_and_leaves_gaps_open() -> None:
-    fog = [PartResult("fog", severity, 10, wrong) for severity, wrong in ((4, 1), (5, 3))]
-    snow = PartResult("snow", 5, 10, 5)
+    fog = [part("fog", severity, 10, wrong) for severity, wrong in ((4, 1), (5, 3))]
+    snow = part("snow", 5, 10, 5)
     records = [run("tbn", 4, 1, parts=(*fog, snow)), run("tbn", 4, 2, parts=(*fog, snow))]
     records += [run("tema", 4, 1, parts=(fog[0],))]
     (axes, _) = error_by_corruption(records).axes

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_subjects import part
 from report.browser import browser, why_not
 from report.made_up import made_up, write_trace
 
 from realistic_tta.benchmark.exports import to_csv
-from realistic_tta.benchmark.results import PartResult, Record, Results
+from realistic_tta.benchmark.results import Record, Results
 from realistic_tta.cli.main import main
 
 HARMS = (
@@ -47,7 +48,7 @@ def _with(harm: str, good: Record, number: int) -> Record:
         key=f"k{number}",
         experiment=f"k{number}",
         hyperparameters={harm: harm},
-        parts=tuple(PartResult(harm, 5, 10, 3) for _ in range(2)),
+        parts=tuple(part(harm, 5, 10, 3) for _ in range(2)),
         **texts,
     )
 

@@ -130,6 +130,7 @@ def test_groups_do_not_mix_what_cannot_be_compared() -> None:
         record("d", scenario="mixed"),
         record("e", images=None),
         record("f", delta=0.1, order="file"),
+        record("g", severity=1),
     ]
     groups = page_data(records, {})["groups"]
     assert [group["label"] for group in groups] == [
@@ -137,6 +138,7 @@ def test_groups_do_not_mix_what_cannot_be_compared() -> None:
         "mixed · cifar10-c · cifar10 · 8 images",
         "continual · cifar10-c · cifar10",
         "continual · cifar10-c · cifar10 · 8 images · order file · delta 0.1",
+        "continual · cifar10-c · cifar10 · 8 images · severity 1",
     ]
     assert groups[0]["methods"] == ["tbn", "tbn (momentum=0.1)"]
     assert groups[0]["table"]["errors"] == [[38.75, 38.75], [37.5, 37.5]]

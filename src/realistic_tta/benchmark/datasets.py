@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from realistic_tta.data.bundled_images import load_bundled_images
 from realistic_tta.data.cifar_c import open_cifar_c
-from realistic_tta.data.generate import Progress, clean_file, generate
+from realistic_tta.data.generate import Progress, generate, input_file
 from realistic_tta.data.imagenet_c import open_imagenet_c
 from realistic_tta.data.images import LabeledImages
-from realistic_tta.data.registry import CIFAR10_CLASSES, CIFAR100_CLASSES, CORRUPTIONS, data_folder
+from realistic_tta.data.registry import CIFAR10_CLASSES, CIFAR100_CLASSES, data_folder
 from realistic_tta.errors import DataError, OptionError, unknown
 
-from .scenarios import SCENARIOS, StreamPlan
+from .scenarios import StreamPlan
 from .stream import Stream
 
 IMAGENET_LIST = "images.txt"  # optional list of ImageNet-C images, one wnid/name.JPEG per line
@@ -86,16 +86,19 @@ def prepare(
 ) -> None:
     """Corrupts the package's images and writes them, once for all workers."""
     place = generated(name, plan, folder)
-    complete = all((place / f"{corruption}.npy").exists() for corruption in CORRUPTIONS)
-    complete = complete and not clean_file(place).exists()  # left if the last step was interrupted
+    names = corruptions_of(plan)
+    complete = all((place / f"{name}.npy").exists() for name in names)
+    complete = complete and not input_file(place).exists()  # left if the last step was interrupted
     if complete or find_dataset(name).published is not None:
         return
     sample = load_bundled_images()
     if plan.images is not None and plan.images > len(sample):
         raise OptionError(f"images is {plan.images}; expected at most {len(sample)}")
     images, labels = sample.images[: plan.images], sample.labels[: plan.images]
-    severities = severities_of(plan.scenario)
-    generate(images, labels, place, severities=severities, workers=workers, report=report)
+    severities = severities_of(plan)
+    generate(
+        images, labels, place, names=names, severities=severities, workers=workers, report=report
+    )
 
 
 def generated(name: str, plan: StreamPlan, folder: Path) -> Path:
@@ -104,35 +107,47 @@ def generated(name: str, plan: StreamPlan, folder: Path) -> Path:
     >>> generated("cifar10-c-sample", StreamPlan(images=256), Path("out")).as_posix()
     'out/data/cifar10-c-sample-5-first-256'
     """
-    severities = "".join(map(str, severities_of(plan.scenario)))
+    severities = "".join(map(str, severities_of(plan)))
     first = "" if plan.images is None else f"-first-{plan.images}"
     return folder / "data" / f"{name}-{severities}{first}"
 
 
-def open_published(name: str, folder: Path) -> CorruptedSet:
+def open_published(name: str, folder: Path, corruptions: Sequence[str]) -> CorruptedSet:
     """Opens a downloaded dataset; files are checked, and memory-mapped where possible."""
     source = folder / str(find_dataset(name).published)
     if name == "imagenet-c":
         listed = source / IMAGENET_LIST
-        return open_imagenet_c(source, listed=listed if listed.exists() else None)
-    return open_cifar_c(source, CIFAR100_CLASSES if name == "cifar100-c" else CIFAR10_CLASSES)
+        listed_or_all = listed if listed.exists() else None
+        return open_imagenet_c(source, listed=listed_or_all, corruptions=corruptions)
+    classes = CIFAR100_CLASSES if name == "cifar100-c" else CIFAR10_CLASSES
+    return open_cifar_c(source, classes, corruptions=corruptions)
 
 
-def severities_of(scenario: str) -> tuple[int, ...]:
-    """The severities that a scenario contains.
+def severities_of(plan: StreamPlan) -> tuple[int, ...]:
+    """The severities that a stream contains.
 
-    >>> severities_of("continual"), severities_of("gradual")
-    ((5,), (1, 2, 3, 4, 5))
+    >>> severities_of(StreamPlan(severity=3)), severities_of(StreamPlan("gradual"))
+    ((3,), (1, 2, 3, 4, 5))
     """
-    return tuple(sorted({part.severity for part in SCENARIOS[scenario].parts(CORRUPTIONS)}))
+    return tuple(sorted({part.severity for part in plan.parts}))
+
+
+def corruptions_of(plan: StreamPlan) -> tuple[str, ...]:
+    """The corruptions that a stream contains, in its order.
+
+    >>> corruptions_of(StreamPlan("clean"))
+    ('clean',)
+    """
+    return tuple(dict.fromkeys(part.corruption for part in plan.parts))
 
 
 def open_stream(name: str, plan: StreamPlan, folder: Path) -> Stream:
     """The images of a dataset in the order of the plan."""
-    parts = SCENARIOS[plan.scenario].parts(CORRUPTIONS)
+    parts, corruptions = plan.parts, corruptions_of(plan)
     if find_dataset(name).published is None:
-        found: CorruptedSet = open_cifar_c(generated(name, plan, folder), CIFAR10_CLASSES)
+        place = generated(name, plan, folder)
+        found: CorruptedSet = open_cifar_c(place, CIFAR10_CLASSES, corruptions=corruptions)
     else:
-        found = open_published(name, data_folder())
+        found = open_published(name, data_folder(), corruptions)
     by_part = {part: found.part(*part) for part in set(parts)}
     return Stream(plan, parts, [by_part[part] for part in parts])

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from realistic_tta.data.bundled_images import load_bundled_images
-from realistic_tta.data.registry import CORRUPTIONS, data_folder
+from realistic_tta.data.registry import data_folder
 from realistic_tta.models.checkpoints import load_model
 
 from .datasets import find_dataset, open_published
 from .experiment import Experiment
+from .orderings import Part
 from .runner import Job, timed
 from .scenarios import SCENARIOS
 
@@ -28,26 +29,25 @@ def images_of(experiment: Experiment) -> int:
         return experiment.images
     if find_dataset(experiment.dataset).published is None:
         return len(load_bundled_images())
-    return _stored(experiment.dataset, data_folder())
+    return _stored(experiment.dataset, experiment.plan.parts[0], data_folder())
 
 
 @cache
-def _stored(dataset: str, folder: Path) -> int:
-    return len(open_published(dataset, folder).part(CORRUPTIONS[0], 5))
+def _stored(dataset: str, part: Part, folder: Path) -> int:
+    return len(open_published(dataset, folder, [part.corruption]).part(*part))
 
 
 def batches_of(experiment: Experiment, images: int) -> int:
     """Number of batches in the stream, with so many images in each part."""
-    scenario = SCENARIOS[experiment.scenario]
-    parts = len(scenario.parts(CORRUPTIONS))
-    if scenario.mixed:
+    parts = len(experiment.plan.parts)
+    if SCENARIOS[experiment.scenario].mixed:
         return -(-parts * images // experiment.batch_size)
     return parts * -(-images // experiment.batch_size)
 
 
 def work(experiment: Experiment, images: int) -> int:
     """Cost of an experiment, in images through the source model."""
-    parts = len(SCENARIOS[experiment.scenario].parts(CORRUPTIONS))
+    parts = len(experiment.plan.parts)
     batches = batches_of(experiment, images)
     return PASSES.get(experiment.method, 1) * (parts * images + LAUNCH * batches)
 

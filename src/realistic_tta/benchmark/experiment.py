@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from realistic_tta.api import WrapperOptions
 from realistic_tta.errors import OptionError, unknown
@@ -18,6 +18,7 @@ from realistic_tta.models.registry import find as find_model
 
 from .datasets import find_dataset
 from .manifest import short_hash
+from .results import DEFAULT_SEVERITY
 from .scenarios import SCENARIOS, StreamPlan
 
 EMBEDDED = "embedded"  # the package's own model for the dataset
@@ -33,7 +34,7 @@ class Experiment:
     hyperparameters: those that differ from the method's defaults; "preset" names a published set
         of them; "guard", "flip" and "smooth_labels" switch on the options of `adapt`.
     seed: of the stream's order, and of the method if it draws random numbers.
-    images, order, delta: see StreamPlan.
+    images, order, delta, severity: see StreamPlan.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Experiment:
     images: int | None = None
     order: str = "shuffled"
     delta: float | None = None
+    severity: int = DEFAULT_SEVERITY
 
     def __post_init__(self) -> None:
         find_model(self.model)
@@ -64,7 +66,8 @@ class Experiment:
     @property
     def plan(self) -> StreamPlan:
         """The order of the images."""
-        return StreamPlan(self.scenario, self.order, self.seed, self.images, self.delta)
+        names = ("scenario", "order", "seed", "images", "delta", "severity")
+        return StreamPlan(*(getattr(self, name) for name in names))
 
     @property
     def id(self) -> str:
@@ -104,7 +107,9 @@ AXES: dict[str, Any] = {  # the axes of a grid, with their defaults
     "images": None,
     "orders": "shuffled",
     "deltas": None,
+    "severities": DEFAULT_SEVERITY,
 }
+SINGULAR = {"images": "images", "severities": "severity"}
 NAMES = ("datasets", "models", "scenarios", "methods", "orders")
 
 
@@ -131,9 +136,9 @@ def grid(
     count = math.prod(map(len, values))
     if count > MOST_EXPERIMENTS:
         raise OptionError(f"{count:,} experiments in one grid; expected at most 100,000")
-    fields = [name if name == "images" else name.removesuffix("s") for name in AXES]
+    fields = [SINGULAR.get(name, name.removesuffix("s")) for name in AXES]
     chosen = [dict(zip(fields, each, strict=True)) for each in itertools.product(*values)]
-    return [_experiment(each, hyperparameters) for each in chosen]
+    return list(dict.fromkeys(_experiment(each, hyperparameters) for each in chosen))
 
 
 def _values(name: str, given: Any) -> list[Any]:
@@ -154,15 +159,51 @@ def _experiment(chosen: dict[str, Any], hyperparameters: Mapping[str, Any]) -> E
         if embedded is None:
             raise OptionError(f"the package has no model for {chosen['dataset']}; name another")
         chosen["model"] = embedded
-    if chosen["scenario"] in SCENARIOS and not SCENARIOS[chosen["scenario"]].correlated:
+    scenario = SCENARIOS.get(chosen["scenario"])
+    if scenario and not scenario.correlated:
         chosen["delta"] = None  # applies to the correlated scenarios of a grid only
+    if scenario and not scenario.takes_severity:
+        chosen["severity"] = DEFAULT_SEVERITY
     method, *switches = chosen.pop("method").split("+")
     own = {**hyperparameters.get(method, {}), **dict.fromkeys(switches, True)}
     return Experiment(method=method, hyperparameters=own, **chosen)
 
 
-def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The axes and the methods' hyperparameters in a TOML file, as arguments of `grid`."""
+class Grid(NamedTuple):
+    """The arguments of `grid`. where: the file, and the number of the grid if there are several."""
+
+    axes: dict[str, Any]
+    hyperparameters: dict[str, Any]
+    where: str = ""
+
+    def experiments(self) -> list[Experiment]:
+        """The experiments; an error says where the grid stands."""
+        try:
+            return grid(self.axes, self.hyperparameters)
+        except OptionError as error:
+            raise OptionError(f"{self.where}: {error}" if self.where else str(error)) from error
+
+
+def read_grids(path: Path) -> list[Grid]:
+    """The grids of a TOML file: one, or each table of [[grids]].
+
+    What stands outside of the tables is the default of every grid.
+    """
+    found = _read_toml(path)
+    tables = found.pop("grids", None)
+    if tables is None:
+        return [_grid(found, str(path))]
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise OptionError(f"{path}: grids is {tables!r:.60}; expected tables, each as [[grids]]")
+    shared = _grid(found, str(path))
+    own = [_grid(table, f"{path}, grid {place}") for place, table in enumerate(tables, start=1)]
+    return [
+        Grid(shared.axes | each.axes, shared.hyperparameters | each.hyperparameters, each.where)
+        for each in own
+    ]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except (OSError, ValueError) as error:
@@ -170,17 +211,20 @@ def read_grid(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if len(text) > MOST_CHARACTERS or text.count("[") + text.count("{") > MOST_BRACKETS:
         raise OptionError(f"{path}: {len(text):,} characters are too many for a grid")
     try:
-        found = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{path} is not a TOML file: {error}") from error
+
+
+def _grid(found: dict[str, Any], where: str) -> Grid:
     hyperparameters = found.pop("hyperparameters", {})
     tables = hyperparameters.values() if isinstance(hyperparameters, dict) else [None]
     if not all(isinstance(table, dict) for table in tables):
         raise OptionError(
-            f"{path}: hyperparameters is {hyperparameters!r:.60}; expected one table per method, "
+            f"{where}: hyperparameters is {hyperparameters!r:.60}; expected one table per method, "
             "such as [hyperparameters.tent]"
         )
     for name in found:
         if name not in AXES:
-            raise OptionError(f"{path}: {unknown('axis', name, AXES)}")
-    return found, hyperparameters
+            raise OptionError(f"{where}: {unknown('axis', name, AXES)}")
+    return Grid(found, hyperparameters, where)

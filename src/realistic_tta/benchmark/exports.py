@@ -14,11 +14,11 @@ from typing import Any
 
 from realistic_tta.errors import ResultsError, unknown
 
-from .results import FIELDS, Record, write_file
+from .results import FIELDS, FIRST_IMAGES, Record, write_file
 
 # The fields that define an experiment; a pivot names those it averages over.
 CHOICES = ("model", "dataset", "scenario", "method", "hyperparameters", "batch_size", "seed")
-CHOICES_OF_STREAM = ("images", "order", "delta")
+CHOICES_OF_STREAM = ("images", "order", "delta", "severity")
 
 
 def latest(records: Sequence[Record]) -> list[Record]:
@@ -28,14 +28,36 @@ def latest(records: Sequence[Record]) -> list[Record]:
 
 
 def flat(record: Record) -> dict[str, Any]:
-    """One row: every scalar field, and error_<corruption> in percent."""
+    """One row: every scalar field, error_<corruption> and error_in_first_<images> in percent.
+
+    error_in_first_50 is the mean over the parts of the error in their first 50 images.
+    """
     row = asdict(record)
     del row["parts"], row["error_curve"]
     row["hyperparameters"] = json.dumps(record.hyperparameters, sort_keys=True)
     by_name: dict[str, list[float]] = defaultdict(list)
     for part in record.parts:
         by_name[part.corruption].append(part.error)
-    return row | {f"error_{name}": fmean(errors) for name, errors in by_name.items()}
+    row |= {f"error_{name}": fmean(errors) for name, errors in by_name.items()}
+    return row | {f"error_in_first_{n}": error_in_first(record, n) for n in FIRST_IMAGES}
+
+
+def error_in_first(record: Record, images: int) -> float | None:
+    """The mean over the parts of the error in their first images, in percent.
+
+    images: one of FIRST_IMAGES. None if there are no parts.
+    """
+    place = FIRST_IMAGES.index(images)
+    errors = [100 * p.wrong_in_first[place] / min(p.images, images) for p in record.parts]
+    return fmean(errors) if errors else None
+
+
+def error_after_first(record: Record, images: int) -> float | None:
+    """The same for the other images of each part; None if there are none."""
+    place = FIRST_IMAGES.index(images)
+    longer = [p for p in record.parts if p.images > images]
+    errors = [100 * (p.wrong - p.wrong_in_first[place]) / (p.images - images) for p in longer]
+    return fmean(errors) if errors else None
 
 
 @dataclass(frozen=True)

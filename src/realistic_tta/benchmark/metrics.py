@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .orderings import Indices, Part
-from .results import PartResult
+from .results import FIRST_IMAGES, PartResult
 
 POINTS = 200  # of the error curve, at most
 Point = tuple[int, list[float | None], list[float | None]]  # a TracePoint as plain values
@@ -37,6 +37,7 @@ class Metrics:
     total: int  # batches in the stream
     images: list[int]  # (part,)
     wrong: list[int]  # (part,)
+    wrong_in_first: list[list[int]]  # (part, FIRST_IMAGES)
     counted: int = 0  # batches
     error_curve: list[tuple[int, float]] = field(default_factory=list)
     window: tuple[int, int] = (0, 0)
@@ -52,7 +53,9 @@ class Metrics:
     @classmethod
     def start(cls, total: int, parts: int, *, traced: bool = False) -> Self:
         """The metrics of a run that has not begun."""
-        return cls(total, [0] * parts, [0] * parts, trace=[] if traced else None)
+        first = [[0] * len(FIRST_IMAGES) for _ in range(parts)]
+        trace: list[Point] | None = [] if traced else None
+        return cls(total, [0] * parts, [0] * parts, first, trace=trace)
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> Self:
@@ -99,6 +102,8 @@ class Metrics:
         for part, flag in zip(parts, wrong, strict=True):
             self.images[part] += 1
             self.wrong[part] += flag
+            for place, limit in enumerate(FIRST_IMAGES):
+                self.wrong_in_first[part][place] += flag and self.images[part] <= limit
         self.counted += 1
         self.window = self.window[0] + len(wrong), self.window[1] + sum(wrong)
         if self._ends_point(self.counted):
@@ -133,8 +138,10 @@ class Metrics:
 
     def parts(self, names: tuple[Part, ...]) -> tuple[PartResult, ...]:
         """The counts per part, as a record keeps them."""
-        counts = zip(names, self.images, self.wrong, strict=True)
-        return tuple(PartResult(*part, images, wrong) for part, images, wrong in counts)
+        counts = zip(names, self.images, self.wrong, self.wrong_in_first, strict=True)
+        return tuple(
+            PartResult(*part, images, wrong, tuple(first)) for part, images, wrong, first in counts
+        )
 
 
 def wrong_predictions(outputs: Tensor, labels: Tensor) -> list[bool]:

@@ -33,10 +33,10 @@ class Loader(NamedTuple):
     images: Indices
 
 
-def one_severity(corruptions: Sequence[str], severity: int = 5) -> tuple[Part, ...]:
+def one_severity(corruptions: Sequence[str], severity: int) -> tuple[Part, ...]:
     """Every corruption once.
 
-    >>> one_severity(["fog", "snow"])
+    >>> one_severity(["fog", "snow"], 5)
     (Part(corruption='fog', severity=5), Part(corruption='snow', severity=5))
     """
     return tuple(Part(corruption, severity) for corruption in corruptions)

@@ -19,18 +19,24 @@ from realistic_tta.storage import atomic_write
 
 from .strict_json import check_fields, is_integer, is_number, parse
 
-SCHEMA = 2  # raised when a field changes its name or its meaning
+SCHEMA = 3  # raised when a field changes its name or its meaning
 ABOUT = "schema.json"
 DONE, FAILED = "done", "failed"
+DEFAULT_SEVERITY = 5
+FIRST_IMAGES = (10, 50, 200)  # of a part, whose errors are counted separately
 
 
 class PartResult(NamedTuple):
-    """Counts of one corruption at one severity."""
+    """Counts of one corruption at one severity.
+
+    wrong_in_first: number wrong among the first images of the part, for each of FIRST_IMAGES.
+    """
 
     corruption: str
     severity: int
     images: int
     wrong: int
+    wrong_in_first: tuple[int, ...]
 
     @property
     def error(self) -> float:
@@ -64,6 +70,7 @@ class Record:
     images: int | None
     order: str
     delta: float | None
+    severity: int
     stream: str
     model_checksum: str
     status: Literal["done", "failed"]
@@ -108,11 +115,13 @@ class Record:
             raise ResultsError(f"{where} is not a record of schema {SCHEMA} ({error})") from error
 
 
-def _part(corruption: Any, severity: Any, images: Any, wrong: Any) -> PartResult:
-    good = isinstance(corruption, str) and all(map(is_integer, (severity, images, wrong)))
-    if not good or not 0 <= wrong <= images or images < 1:
-        raise ValueError(f"a part is {[corruption, severity, images, wrong]}")
-    return PartResult(corruption, severity, images, wrong)
+def _part(corruption: Any, severity: Any, images: Any, wrong: Any, first: Any) -> PartResult:
+    known = isinstance(first, list) and len(first) == len(FIRST_IMAGES)
+    counts: list[Any] = [0, *first, wrong, images] if known else [None]
+    good = isinstance(corruption, str) and all(map(is_integer, (severity, *counts)))
+    if not good or counts != sorted(counts) or images < 1:
+        raise ValueError(f"a part is {[corruption, severity, images, wrong, first]}")
+    return PartResult(corruption, severity, images, wrong, tuple(first))
 
 
 def _point(seen: Any, error: Any) -> tuple[int, float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from realistic_tta.data.registry import CLEAN, CORRUPTIONS, SEVERITIES
 from realistic_tta.errors import OptionError, unknown
 
 from .orderings import (
@@ -20,27 +21,42 @@ from .orderings import (
     shuffled_together,
     up_and_down,
 )
+from .results import DEFAULT_SEVERITY
 
 ORDERS = ("shuffled", "file")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """reset: when the runner calls `reset`; the method gets no other signal."""
+    """A kind of stream.
+
+    clean: the clean images are the only part.
+    reset: when the runner calls `reset`; the method gets no other signal.
+    """
 
     description: str
     gradual: bool = False
     mixed: bool = False
     correlated: bool = False
+    clean: bool = False
     reset: Literal["never", "loader", "batch"] = "never"
 
-    def parts(self, corruptions: Sequence[str]) -> tuple[Part, ...]:
+    @property
+    def takes_severity(self) -> bool:
+        """Whether all corruptions are shown at one severity, which the plan chooses."""
+        return not (self.gradual or self.clean)
+
+    def parts(
+        self, corruptions: Sequence[str], severity: int = DEFAULT_SEVERITY
+    ) -> tuple[Part, ...]:
         """The parts of the stream, in the order of the tables."""
-        return up_and_down(corruptions) if self.gradual else one_severity(corruptions)
+        if self.clean:
+            return (Part(CLEAN, DEFAULT_SEVERITY),)
+        return up_and_down(corruptions) if self.gradual else one_severity(corruptions, severity)
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "continual": Scenario("the corruptions one after another at severity 5"),
+    "continual": Scenario("the corruptions one after another"),
     "mixed": Scenario("the images of all corruptions shuffled into one stream", mixed=True),
     "gradual": Scenario("each corruption at severities 1 2 3 4 5 4 3 2 1", gradual=True),
     "reset_each_shift": Scenario("continual, reset before each corruption", reset="loader"),
@@ -48,6 +64,8 @@ SCENARIOS: dict[str, Scenario] = {
     "correlated": Scenario("continual, labels in runs inside each corruption", correlated=True),
     "mixed_correlated": Scenario("mixed, labels in runs", mixed=True, correlated=True),
     "gradual_correlated": Scenario("gradual, labels in runs", gradual=True, correlated=True),
+    "clean": Scenario("the clean images", clean=True),
+    "clean_correlated": Scenario("the clean images, labels in runs", clean=True, correlated=True),
 }
 
 
@@ -59,6 +77,7 @@ class StreamPlan:
         (the original code of tent and cotta).
     images: number of images in every part; None for all.
     delta: for correlated scenarios: None sorts by label, a number draws Dirichlet chunks.
+    severity: for scenarios of one severity; the others require the default.
     """
 
     scenario: str = "continual"
@@ -66,6 +85,7 @@ class StreamPlan:
     seed: int = 1  # the reference framework's
     images: int | None = None
     delta: float | None = None
+    severity: int = DEFAULT_SEVERITY
 
     def __post_init__(self) -> None:
         if self.scenario not in SCENARIOS:
@@ -79,6 +99,16 @@ class StreamPlan:
             raise OptionError(f'{self.scenario} shuffles all images; order "file" is not supported')
         if self.delta is not None:
             _check_delta(self.scenario, self.delta)
+        _check_integer("severity", self.severity, 1)
+        if self.severity not in SEVERITIES:
+            raise OptionError(f"severity is {self.severity}; expected 1, 2, 3, 4 or 5")
+        if self.severity != DEFAULT_SEVERITY and not SCENARIOS[self.scenario].takes_severity:
+            raise OptionError(f"{self.scenario} takes no severity")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the stream with the fifteen corruptions."""
+        return SCENARIOS[self.scenario].parts(CORRUPTIONS, self.severity)
 
     def loaders(self, labels: Indices, parts: int) -> list[Loader]:
         """The images of the whole stream in order. labels: (image,), the same in every part."""

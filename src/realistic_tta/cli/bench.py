@@ -34,6 +34,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         seeds="default: 1",
         orders="shuffled (default, as the reference framework) or file",
         deltas="Dirichlet parameters of correlated scenarios; default: sorted by label",
+        severities="1 to 5, of scenarios with one severity; default: 5",
         momentums="of tema and rectified_tema; default: auto, by Eq. 5",
     )
     axes.add_argument("--images", type=int, metavar="N", help="per corruption; default: all")
@@ -53,24 +54,38 @@ def _print_table(records: Sequence[Record]) -> None:
 
 
 def _experiments(arguments: argparse.Namespace) -> list[Experiment]:
-    from realistic_tta.benchmark.datasets import available
-    from realistic_tta.benchmark.experiment import AXES, grid, read_grid
+    from realistic_tta.benchmark.experiment import AXES, Grid, read_grids
 
-    axes, hyperparameters = read_grid(arguments.file) if arguments.file else ({}, {})
     given = {name: getattr(arguments, name) for name in AXES}
-    axes |= {name: values for name, values in given.items() if values is not None}
-    named = axes.get("datasets", AXES["datasets"])
-    named = named if isinstance(named, list) else [named]
-    axes["datasets"] = [available(name) for name in named]
-    for name, used in zip(named, axes["datasets"], strict=True):
+    given = {name: values for name, values in given.items() if values is not None}
+    grids = read_grids(arguments.file) if arguments.file else [Grid({}, {})]
+    every_axes = [AXES | each.axes | given for each in grids]
+    used = _available([name for axes in every_axes for name in _listed(axes["datasets"])])
+    found: dict[Experiment, None] = {}
+    for axes, each in zip(every_axes, grids, strict=True):
+        axes["datasets"] = [used[name] for name in _listed(axes["datasets"])]
+        for variant in _with_momentums(arguments.momentums or [None], each.hyperparameters):
+            found |= dict.fromkeys(Grid(axes, variant, each.where).experiments())
+    return list(found)
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return names if isinstance(names, list) else [names]
+
+
+def _available(names: Sequence[str]) -> dict[str, str]:
+    """Each dataset or its substitute, which is printed."""
+    from realistic_tta.benchmark.datasets import available
+
+    found = {name: available(name) for name in dict.fromkeys(names)}
+    for name, used in found.items():
         if used != name:
             print(
                 f"{name} is not on disk (`rtta data get {name}` fetches it): running on {used}, "
                 "2,000 images of the package, corrupted locally. "
                 "These results are not comparable with published ones."
             )
-    variants = _with_momentums(arguments.momentums or [None], hyperparameters)
-    return list(dict.fromkeys(each for variant in variants for each in grid(axes, variant)))
+    return found
 
 
 def _with_momentums(

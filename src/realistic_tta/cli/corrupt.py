@@ -32,9 +32,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=listed(str),
         default=["all"],
         metavar="LIST",
-        help="names, `all` (15) or `extra` (4)",
+        help="names, `all` (15), `extra` (4) or `clean`",
     )
     corrupt.add_argument("--images", type=positive, metavar="N", help="the first N; default: all")
+    corrupt.add_argument("--skip", type=positive, metavar="N", help="leave out the first N images")
     corrupt.add_argument("--source", type=Path, help="the clean images; see `rtta data`")
     corrupt.add_argument("--seed", type=int, default=0)
     corrupt.add_argument("--workers", type=positive, default=cores())
@@ -77,8 +78,8 @@ def _arrays(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
     from realistic_tta.data.generate import generate
 
     clean = load_cifar(arguments.dataset, "test", arguments.source)
-    count = arguments.images or len(clean)
-    generate(clean.images[:count], clean.labels[:count], arguments.out, **how)
+    few = _chosen(arguments, len(clean))
+    generate(clean.images[few], clean.labels[few], arguments.out, **how)
 
 
 def _photographs(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
@@ -88,6 +89,15 @@ def _photographs(arguments: argparse.Namespace, how: dict[str, Any]) -> None:
     if arguments.source is None:
         raise OptionError("imagenet requires --source, a folder with the validation images")
     clean = open_imagenet(arguments.source)
-    count = arguments.images or len(clean)
-    few = Photographs(clean.files[:count], clean.labels[:count], clean.classes)
-    generate_photographs(few, arguments.out, **how)
+    few = _chosen(arguments, len(clean))
+    photographs = Photographs(clean.files[few], clean.labels[few], clean.classes)
+    generate_photographs(photographs, arguments.out, **how)
+
+
+def _chosen(arguments: argparse.Namespace, available: int) -> slice:
+    """The images that --skip and --images leave."""
+    start = arguments.skip or 0
+    count = arguments.images or max(available - start, 1)
+    if not 0 < count <= available - start:
+        raise OptionError(f"{available} images; expected more for --skip {start} --images {count}")
+    return slice(start, start + count)

@@ -57,6 +57,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "batch_sizes": int,
     "seeds": int,
     "deltas": float,
+    "severities": int,
     "momentums": momentum,
 }
 
@@ -68,7 +69,7 @@ def add_axes(command: Any, **helps: str) -> None:
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="LIST", help=text)
 
 
-FILTERS = ("datasets", "models", "scenarios", "methods", "batch_sizes", "seeds")
+FILTERS = ("datasets", "models", "scenarios", "methods", "batch_sizes", "seeds", "severities")
 
 
 def add_filters(command: argparse.ArgumentParser) -> None:
@@ -80,7 +81,8 @@ def add_filters(command: argparse.ArgumentParser) -> None:
 
 def selected(arguments: argparse.Namespace) -> dict[str, Any]:
     """The filters as arguments of `Results.read`."""
-    chosen = {name.removesuffix("s"): getattr(arguments, name) for name in FILTERS}
+    chosen = {each.removesuffix("s"): getattr(arguments, each) for each in FILTERS[:-1]}
+    chosen["severity"] = arguments.severities
     chosen["status"] = arguments.status
     return {name: values for name, values in chosen.items() if values is not None}
 

@@ -21,10 +21,14 @@ from realistic_tta.errors import DataError, unknown
 
 from .archives import ByteRange, open_indexed_tar
 from .images import Images, check_labels
-from .registry import CORRUPTIONS, SEVERITIES
+from .registry import CLEAN, CORRUPTIONS, SEVERITIES
 
 DESCRIPTION_FILE = "corruptions.json"
 SIDE = 32
+ADVICE = (
+    "Published sets lack the clean images; `rtta corrupt DATASET --corruptions clean --out FOLDER` "
+    "adds them to a folder"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +117,9 @@ def _in_archive(path: Path) -> dict[str, ByteRange]:
 
 def _required(source: Path, files: Mapping[str, ByteRange], name: str) -> ByteRange:
     if name not in files:
-        raise DataError(
-            f"{source}: {name} is missing; found {', '.join(sorted(files)) or 'no file'}"
-        )
+        found = ", ".join(sorted(files)) or "no file"
+        advice = f". {ADVICE}" if name == f"{CLEAN}.npy" else ""
+        raise DataError(f"{source}: {name} is missing; found {found}{advice}")
     return files[name]
 
 

@@ -78,11 +78,13 @@ def generate(
     if len(images) != len(labels):
         raise OptionError(f"{len(images)} images came with {len(labels)} labels; expected as many")
     _check_corruptions(names, severities)
+    tiled = np.tile(labels, len(severities))
+    _check_labels(out / "labels.npy", tiled)
     digest = hashlib.sha256(images.tobytes()).hexdigest()
     description = {"images": len(images), "severities": list(severities), "seed": seed}
     _check_folder(out, description | {"clean": digest})
-    write_array(out / "labels.npy", np.tile(labels, len(severities)))
-    write_array(clean_file(out), images)
+    write_array(out / "labels.npy", tiled)
+    write_array(input_file(out), images)
     with _pool(workers) as pool:
         for name in names:
             if (out / f"{name}.npy").exists():
@@ -97,7 +99,7 @@ def generate(
             ]
             _run(pool, _corrupt_piece, pieces, name, report)
             partial.replace(out / f"{name}.npy")
-    clean_file(out).unlink()
+    input_file(out).unlink()
 
 
 def generate_photographs(
@@ -128,8 +130,8 @@ def generate_photographs(
                 continue
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            for label in np.unique(photographs.labels):
-                (partial / photographs.classes[label]).mkdir(parents=True)
+            for label in photographs.classes:  # all: a label is the rank of its folder
+                (partial / label).mkdir(parents=True)
             targets = [
                 partial / photographs.classes[label] / f"{file.stem}.JPEG"
                 for file, label in zip(photographs.files, photographs.labels, strict=True)
@@ -142,9 +144,9 @@ def generate_photographs(
             os.replace(partial, folder)  # noqa: PTH105 - atomic for folders
 
 
-def clean_file(out: Path) -> Path:
-    """Return the file of the clean images, which exists until all corruptions are complete."""
-    return out / "clean.npy"
+def input_file(out: Path) -> Path:
+    """Return the file of the workers' input, which exists until all corruptions are complete."""
+    return out / "input.partial"
 
 
 def start_worker() -> None:
@@ -199,6 +201,12 @@ def _check_folder(out: Path, description: dict[str, Any]) -> None:
         )
 
 
+def _check_labels(file: Path, labels: NDArray[np.int64]) -> None:
+    """Raise if the folder holds other labels, as a published set in another order does."""
+    if file.exists() and not np.array_equal(np.load(file), labels):
+        raise OptionError(f"{file} holds other labels. Use another folder")
+
+
 class _Task(NamedTuple):
     """A piece of the work with its own random generator."""
 
@@ -214,7 +222,7 @@ class _Task(NamedTuple):
 
 def _corrupt_piece(task: _Task, out: Path, start: int, offset: int) -> None:
     """Corrupt the images from `start` and write them to the corruption's file at `offset`."""
-    images = np.load(clean_file(out), mmap_mode="r")[start : start + PIECE]
+    images = np.load(input_file(out), mmap_mode="r")[start : start + PIECE]
     target = np.lib.format.open_memmap(out / f"{task.name}.partial", "r+")
     target[offset : offset + len(images)] = task.corrupt(np.asarray(images))
     target.flush()

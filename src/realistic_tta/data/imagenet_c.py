@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from realistic_tta.errors import DataError, unknown
 
 from .archives import ByteRange, open_indexed_tar
-from .cifar_c import check_severity
+from .cifar_c import ADVICE, check_severity
 from .decode import decode_rgb
-from .registry import CORRUPTIONS, SEVERITIES
+from .registry import CLEAN, CORRUPTIONS, SEVERITIES
 
 SIDE = 224
 CLASSES = 1000
@@ -228,9 +228,10 @@ def index_archives(
     for name in corruptions:
         if name not in present:
             found = ", ".join([*sorted(present), *(path.name for path in paths)]) or "nothing"
+            advice = f". {ADVICE}" if name == CLEAN else ""
             raise DataError(
                 f"{source}: {name} is missing; found {found}. "
-                "Expected its folder, or the archive that holds it"
+                f"Expected its folder, or the archive that holds it{advice}"
             )
     return index
 

@@ -19,6 +19,8 @@ CORRUPTIONS = tuple(
 # For choosing hyperparameters without using the fifteen.
 EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
+CLEAN = "clean"  # unchanged images, generated and stored like a corruption
+
 SEVERITIES = (1, 2, 3, 4, 5)
 
 CIFAR10_CLASSES = tuple(

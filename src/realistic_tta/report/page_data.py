@@ -16,7 +16,7 @@ from typing import Any
 
 from realistic_tta.benchmark.exports import best_two, latest
 from realistic_tta.benchmark.paper_tables import paper_errors
-from realistic_tta.benchmark.results import DONE, FIELDS, Record
+from realistic_tta.benchmark.results import DEFAULT_SEVERITY, DONE, FIELDS, Record
 from realistic_tta.benchmark.traces import Trace, read_trace
 
 from .headline import headline
@@ -37,7 +37,7 @@ def page_data(records: Sequence[Record], layers: Mapping[str, Layers]) -> dict[s
         "rows": [[getattr(record, name) for name in SCALARS] for record in records],
         "corruptions": corruptions,
         "parts": [
-            [[corruptions.index(part.corruption), *part[1:]] for part in record.parts]
+            [[corruptions.index(part.corruption), *part[1:4]] for part in record.parts]
             for record in records
         ],
         "positions": positions,
@@ -63,6 +63,7 @@ def _label(record: Record) -> str:
     parts += [f"{record.images} images"] if record.images is not None else []
     parts += [f"order {record.order}"] if record.order != "shuffled" else []
     parts += [f"delta {record.delta}"] if record.delta is not None else []
+    parts += [f"severity {record.severity}"] if record.severity != DEFAULT_SEVERITY else []
     return " · ".join(parts)
 
 
@@ -146,6 +147,7 @@ def command(few: Sequence[Record]) -> str:
         "images": first.images,
         "orders": first.order if first.order != "shuffled" else None,
         "deltas": first.delta,
+        "severities": first.severity if first.severity != DEFAULT_SEVERITY else None,
     }
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
     return " ".join(["rtta bench", *words])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from realistic_tta.benchmark.exports import latest
-from realistic_tta.benchmark.results import DONE, Record
+from realistic_tta.benchmark.results import DEFAULT_SEVERITY, DONE, Record
 from realistic_tta.benchmark.traces import Trace
 from realistic_tta.errors import ResultsError
 
@@ -25,27 +25,30 @@ class Group(NamedTuple):
     images: int | None
     order: str
     delta: float | None
+    severity: int
 
     def title(self) -> str:
         """The title of a figure.
 
-        >>> Group("cifar10-c", "wrn-28-10", "continual", 100, "shuffled", None).title()
+        >>> Group("cifar10-c", "wrn-28-10", "continual", 100, "shuffled", None, 5).title()
         'cifar10-c, model wrn-28-10, continual, 100 images per corruption'
         """
-        rest = self._rest("{} images per corruption", "order {}", "delta {}")
+        rest = self._rest("{} images per corruption", "order {}", "delta {}", "severity {}")
         return ", ".join([self.dataset, f"model {self.model}", self.scenario, *rest])
 
     def stem(self) -> str:
         """The stem of file names.
 
-        >>> Group("cifar10-c", "wrn-28-10", "continual", 100, "shuffled", None).stem()
+        >>> Group("cifar10-c", "wrn-28-10", "continual", 100, "shuffled", None, 5).stem()
         'cifar10-c.wrn-28-10.continual.100-images'
         """
-        rest = self._rest("{}-images", "{}", "delta-{}")
+        rest = self._rest("{}-images", "{}", "delta-{}", "severity-{}")
         return ".".join([self.dataset, self.model, self.scenario, *rest])
 
     def _rest(self, *words: str) -> list[str]:
-        values = (self.images, None if self.order == "shuffled" else self.order, self.delta)
+        order = None if self.order == "shuffled" else self.order
+        severity = None if self.severity == DEFAULT_SEVERITY else self.severity
+        values = (self.images, order, self.delta, severity)
         pairs = zip(words, values, strict=True)
         return [word.format(value) for word, value in pairs if value is not None]
 

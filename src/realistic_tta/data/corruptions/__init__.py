@@ -1,5 +1,7 @@
 """The 15 corruptions of CIFAR-C and ImageNet-C, and four more for validation, at five severities.
 
+The name "clean" stands for no corruption at all.
+
 `corrupt` applies one. The functions are in noise.py, blur.py, weather.py and digital.py, their
 published parameters in parameters.py.
 """
@@ -15,6 +17,11 @@ from realistic_tta.errors import OptionError, unknown
 from . import blur, digital, noise, weather
 from .parameters import PARAMETERS
 from .pixels import Bytes
+
+
+def _unchanged(images: Bytes, *, generator: np.random.Generator) -> Bytes:  # noqa: ARG001 - as the others
+    return images.copy()
+
 
 FUNCTIONS: dict[str, Callable[..., Bytes]] = {
     "gaussian_noise": noise.gaussian_noise,
@@ -36,6 +43,7 @@ FUNCTIONS: dict[str, Callable[..., Bytes]] = {
     "gaussian_blur": blur.gaussian_blur,
     "spatter": weather.spatter,
     "saturate": digital.saturate,
+    "clean": _unchanged,
 }
 
 

@@ -64,6 +64,7 @@ PARAMETERS: dict[int, dict[str, tuple[Parameters, ...]]] = {
             (0.65, 0.1, 0.5, 0.68, 0.6, 1),
         ),
         "saturate": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+        "clean": ((),) * 5,
     },
     224: {
         "gaussian_noise": _each(0.08, 0.12, 0.18, 0.26, 0.38),
@@ -104,5 +105,6 @@ PARAMETERS: dict[int, dict[str, tuple[Parameters, ...]]] = {
             (0.67, 0.4, 1, 0.65, 1.5, 1),
         ),
         "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+        "clean": ((),) * 5,
     },
 }
