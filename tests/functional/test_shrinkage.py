@@ -12,9 +12,11 @@ from torch import Tensor
 from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
 from realistic_tta.functional.shrinkage import (
     ImageWeights,
+    chance_scale,
     image_statistics,
+    new_domain_weight,
     precision,
-    shrunk_target_weight,
+    unexplained,
 )
 
 CHANNELS = 3
@@ -65,16 +67,13 @@ def target_weight(
     reference: ChannelStatistics | None = None,
     maximum: float = 0.5,
 ) -> float:
-    """`shrunk_target_weight` for an average that rests on so many images."""
+    """The weight of the target in one layer alone, for an average that rests on so many images."""
     reference = source() if reference is None else reference
-    others = torch.as_tensor(images, dtype=torch.float64) - 1
-    weight = shrunk_target_weight(
-        average.variance[1].double(),
-        average.mean.double() - reference.mean.double(),
-        precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS)),
-        maximum / others.clamp_min(1e-12).squeeze(),
-        (maximum * (others > 0)).squeeze(),
-    )
+    count = torch.as_tensor(images, dtype=torch.float64).squeeze()
+    each = precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS))
+    shift = average.mean.double() - reference.mean.double()
+    chance = torch.dot(average.variance[1].double(), each) * chance_scale(count)
+    weight = unexplained(chance, torch.dot(shift * shift, each)) * maximum * (count > 1)
     return weight.item()
 
 
@@ -141,7 +140,7 @@ def test_a_mean_far_above_the_deviation_costs_no_digits(ratio: float) -> None:
 def test_the_weight_is_that_of_the_formula(
     counts: list[int], decay: float, seed: int, mean: float, maximum: float
 ) -> None:
-    """James and Stein's factor, written out with NumPy; and it lies between 0 and the maximum."""
+    """Written out with NumPy; and it lies between 0 and the maximum."""
     batches = [images(count, seed + i) for i, count in enumerate(counts)]
     average, image_weights = stream_statistics(batches, decay)
     found = target_weight(average, image_weights.images(), source(mean), maximum)
@@ -154,9 +153,9 @@ def test_the_weight_is_that_of_the_formula(
     center = np.average(means, axis=0, weights=weights)
     between = np.average((means - center) ** 2, axis=0, weights=weights)
     effective = weights.sum() ** 2 / (weights**2).sum()
-    chance = np.mean(between / (2 + 1e-5)) / (effective - 1)
+    chance = np.mean(between / (2 + 1e-5)) / min(effective - 1, 10)
     distance = np.mean((center - mean) ** 2 / (2 + 1e-5))
-    expected = maximum * max(0.0, 1 - chance / distance)
+    expected = maximum * max(0.0, 1 - (chance / distance) ** 2)
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
@@ -185,9 +184,56 @@ def test_the_weight_increases_with_the_distance(count: int, seed: int) -> None:
 
 
 def test_the_weight_increases_with_the_number_of_images() -> None:
-    """The same average of more images: less of its distance is chance."""
+    """The same average of more images: less of its distance is chance, up to ten."""
     average = image_statistics(images(4, 1))
-    assert 0 < target_weight(average, 4) < target_weight(average, 16) < 0.5
+    assert 0 < target_weight(average, 4) < target_weight(average, 8) < 0.5
+    assert target_weight(average, 16) == target_weight(average, 1000)
+
+
+def recent_weight(past: Tensor, recent: Tensor, layers: int = 3) -> float:
+    """Of layers that all see the same images, one channel each."""
+    before, now = (image_statistics(each.repeat(1, layers, 1, 1)) for each in (past, recent))
+    ones = past.new_ones(layers)
+    channels = torch.ones(layers, dtype=torch.int64)
+    return new_domain_weight(before, now, ones, ones * len(recent), channels).item()
+
+
+@given(seeds)
+def test_recent_images_of_another_domain_replace_the_past(seed: int) -> None:
+    """(5 / ratio) ** 2 is left of the past, by hand; nothing is replaced within one domain."""
+    everything = images(400, seed)[:, :1]
+    past, recent = everything[:384], everything[384:]
+    moved = recent + 4
+    between = past.mean(dim=(1, 2, 3)).var(correction=0)
+    ratio = (moved.mean() - past.mean()) ** 2 / (between / 16)
+    assert recent_weight(past, moved) == pytest.approx(1 - (5 / ratio.item()) ** 2, rel=1e-6)
+    assert recent_weight(past, past) == 0
+
+
+def test_a_shift_of_the_last_layers_alone_is_no_new_domain() -> None:
+    """Another class in view moves the last layers; the median over the layers stays."""
+    everything = images(400, 3)[:, :1].expand(-1, 3, -1, -1)
+    past, recent = everything[:384], everything[384:].clone()
+    averages = [image_statistics(past), image_statistics(recent)]
+    ones, channels = past.new_ones(3), torch.ones(3, dtype=torch.int64)
+
+    def weight(shift: list[float]) -> float:
+        moved = averages[1].mean + torch.tensor(shift)
+        there = ChannelStatistics(moved, averages[1].variance)
+        return new_domain_weight(averages[0], there, ones, 16 * ones, channels).item()
+
+    assert weight([0.0, 0.0, 9.0]) == 0
+    assert weight([0.0, 9.0, 9.0]) > 0.9
+
+
+def test_layers_without_images_do_not_vote() -> None:
+    nothing = ChannelStatistics(torch.zeros(3), torch.zeros(2, 3))
+    ones, channels = torch.ones(3), torch.ones(3, dtype=torch.int64)
+    assert new_domain_weight(nothing, nothing, ones, 0 / (0 * ones), channels) == 0
+    past = ChannelStatistics(torch.zeros(3), torch.tensor([[1.0, 0.0, 0.0]]).repeat(2, 1))
+    recent = ChannelStatistics(torch.tensor([9.0, 0.0, 0.0]), past.variance)
+    counts = torch.tensor([16.0, float("nan"), float("nan")])
+    assert new_domain_weight(past, recent, ones, counts, channels) > 0.9
 
 
 def constant(value: float) -> Tensor:

@@ -8,7 +8,7 @@ from subjects import convolutional, images, on_cpu, randomize
 from torch import Tensor, nn
 
 from realistic_tta.functional.channel_statistics import ChannelStatistics, measure, mix
-from realistic_tta.functional.shrinkage import image_statistics, precision, shrunk_target_weight
+from realistic_tta.functional.shrinkage import image_statistics, precision
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm, RuleSlot
 from realistic_tta.layers.adaptive_layers import AdaptiveLayers
 from realistic_tta.layers.rules import (
@@ -16,6 +16,7 @@ from realistic_tta.layers.rules import (
     FixedStatistics,
     InterpolatedStatistics,
     MovingAverage,
+    PooledDistance,
     RectifiedMovingAverage,
     ShrinkageInputs,
     ShrunkImageAverage,
@@ -58,7 +59,7 @@ def shrinkage_inputs(past_weight: float = 0.0, past: Tensor | None = None) -> Sh
     if past is not None:
         average = image_statistics(past)
     channels = torch.full((2,), 2)
-    third, half = torch.tensor(0.5 / 3), torch.tensor(0.5)
+    third, half = torch.tensor(1 / 3), torch.tensor(0.5)
     return ShrinkageInputs(
         average,
         torch.tensor(past_weight),
@@ -126,7 +127,7 @@ def test_a_rule_that_was_not_used_has_no_target() -> None:
         BatchStatistics(None),
         InterpolatedStatistics(SOURCE, 0.5, None),
         MovingAverage(copy_of(BEFORE), BEFORE, 0.1, None),
-        ShrunkImageAverage(shrinkage_inputs(), None),
+        ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None),
         TrainingStatistics(),
     ]
     assert [rule.target for rule in rules] == [None] * len(rules)
@@ -183,24 +184,39 @@ def test_gradients_pass_through_the_statistics() -> None:
 def test_an_average_over_images_counts_every_use_alike() -> None:
     """A second use is normalized with the statistics of both, in equal parts."""
     first, second = uses([4, 2])
-    rule = ShrunkImageAverage(shrinkage_inputs(), None)
+    rule = ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None)
     expected = truth([first], 0)
+    distance = chance = 0.0
     for part in (first, second):
         found = rule.statistics(part)
         if part is second:
             expected = mix(expected, truth([second], 0), 0.5)
         assert rule.target is not None
         check(rule.target, expected)
-        weight = shrunk_target_weight(
-            rule.between, expected.mean - SOURCE.mean, *shrinkage_inputs()[3:]
-        )
-        torch.testing.assert_close(rule.target_weight, weight)
+        scale = SOURCE.variance + 1e-5
+        distance += ((expected.mean - SOURCE.mean) ** 2 / scale).mean().item()
+        chance += (rule.between / scale).mean().item() / 3
+        weight = 0.5 * max(0.0, 1 - (chance / distance) ** 2)
+        assert weight > 0
+        assert rule.target_weight.item() == pytest.approx(weight, rel=1e-5)
         check(found, mix(SOURCE, expected, 1 - weight))
+
+
+def test_a_layer_is_shrunk_by_the_distance_of_the_layers_before_it_too() -> None:
+    """The same layer gets more of the target after one that has moved far, and less of it alone."""
+    few = uses([4])[0]
+    alone = ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None)
+    alone.statistics(few)
+    pooled = PooledDistance()
+    first, second = (ShrunkImageAverage(shrinkage_inputs(), pooled, None) for _ in range(2))
+    first.statistics(few + 9)
+    second.statistics(few)
+    assert alone.target_weight < second.target_weight < first.target_weight < 0.5
 
 
 def test_an_average_over_images_starts_from_the_past_that_it_is_given() -> None:
     before, batch = uses([3, 5])
-    rule = ShrunkImageAverage(shrinkage_inputs(3 / 8, before), None)
+    rule = ShrunkImageAverage(shrinkage_inputs(3 / 8, before), PooledDistance(), None)
     rule.statistics(batch)
     assert rule.target is not None
     check(rule.target, truth([before, batch], 0))

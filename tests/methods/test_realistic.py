@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,23 @@ def test_predictions_are_those_of_a_loop_over_images(subject: str, sizes: list[i
     build, make = SUBJECTS[subject]
     model = build().double()
     agree(adapt(model), StraightLineRealistic(model), stream(sizes, make))
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_a_new_domain_replaces_the_past(size: int) -> None:
+    """After a change, the average soon holds images of the new domain alone."""
+    model = convolutional().double()
+    adapted, reference = adapt(model), StraightLineRealistic(model)
+    agree(adapted, reference, stream([size] * (48 // size)))
+    assert reference.replaced == 0
+    replaced = []
+    for seed in range(32 // size):
+        agree(adapted, reference, [3 * images(size, seed=seed) + 5])
+        replaced.append(reference.replaced)
+    assert max(replaced) > 0.5
+    old = sum(reference.long[0].weights[:48])
+    by_age = (0.1 ** (32 / 128) - 0.1 ** (80 / 128)) / (1 - 0.1 ** (80 / 128))
+    assert old < 0.6 * by_age
 
 
 def test_a_deep_model_agrees_within_float32() -> None:
@@ -144,7 +162,7 @@ def test_all_uses_of_a_layer_in_a_pass_count_as_one_batch(sizes: list[int]) -> N
     hook.remove()
     expected = (inputs[0].mean(dim=(0, 2, 3)) + inputs[1].mean(dim=(0, 2, 3))) / 2
     torch.testing.assert_close(method_state(adapted)["target_mean"], expected)
-    assert method_state(adapted)["weight"].item() == sizes[0]
+    assert method_state(adapted)["weight"].tolist() == [[sizes[0]] * 2]
     for batch in batches[1:]:
         assert torch.isfinite(adapted(batch.double())).all()
 
@@ -210,8 +228,9 @@ def test_layers_that_a_batch_does_not_reach_stay_as_they_were() -> None:
     after = method_state(adapted)
     for name in ("target_mean", "target_variance", "between"):
         assert torch.equal(after[name][3:], before[name][3:])
+    assert torch.equal(after["recent"][:, 3:], before["recent"][:, 3:])
     for name in ("source_weight", "weight", "squared_weight"):
-        assert after[name][1] == before[name][1]
+        assert torch.equal(after[name][1], before[name][1])
 
 
 def test_reset_forgets_everything() -> None:
@@ -262,3 +281,29 @@ def test_a_layer_is_reported_after_its_first_image() -> None:
         assert layer.source_weight == 1
         assert layer.divergence is not None
         assert layer.divergence > 0
+
+
+def test_the_report_tells_the_distance_from_the_source_and_its_standard_error() -> None:
+    """Both by hand for one layer: the images' means against the source, in its deviations."""
+    norm: Any = randomize(nn.BatchNorm2d(3))
+    adapted = adapt(nn.Sequential(norm), "realistic").double()
+    assert (adapted.report().images, adapted.report().distance) == (0, None)
+    batches = stream([4, 1, 3])
+    for batch in batches:
+        adapted(batch.double())
+    means = torch.cat(batches).double().mean(dim=(2, 3))
+    ages = torch.tensor([4.0] * 4 + [3.0] + [0.0] * 3, dtype=torch.float64)
+    weights = 0.1 ** (ages / 128)
+    weights /= weights.sum()
+    mean = weights @ means
+    scale = norm.running_var.double() + 1e-5
+    distance = ((mean - norm.running_mean.double()) ** 2 / scale).mean().sqrt().item()
+    others = 1 / weights.square().sum() - 1
+    chance = (weights @ (means - mean) ** 2 / others / scale).mean().sqrt().item()
+    report = adapted.report()
+    assert report.images == 8
+    assert report.distance == pytest.approx(distance, rel=1e-5)
+    assert report.standard_error == pytest.approx(chance, rel=1e-5)
+    assert f"after 8 images, the stream is {distance:.2f} source" in str(report)
+    adapted.reset()
+    assert (adapted.report().images, adapted.report().distance) == (0, None)

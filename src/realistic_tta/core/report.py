@@ -32,17 +32,33 @@ class SkippedLayer:
 
 @dataclass(frozen=True)
 class Report:
-    """Prints as a table; the same facts are in its fields."""
+    """Prints as a table; the same facts are in its fields.
+
+    trained: names of the parameters that the method trains.
+    images: the number of images since the last reset; None if the method does not count them.
+    distance: how far the means of the stream are from the source's, in source standard deviations,
+        as the root mean square over all channels. None before the second image, and for methods
+        without an estimate of the standard error.
+    standard_error: the distance that chance alone would give with so many images.
+    """
 
     method: str
     batches: int
     layers: tuple[LayerReport, ...]
     skipped_layers: tuple[SkippedLayer, ...]
-    trained: tuple[str, ...] = ()  # names of the parameters that the method trains
+    trained: tuple[str, ...] = ()
+    images: int | None = None
+    distance: float | None = None
+    standard_error: float | None = None
 
     def __str__(self) -> str:
         seen = f"{self.batches} batch{'' if self.batches == 1 else 'es'} seen"
         lines = [f"{self.method}: {len(self.layers)} BatchNorm layers adapted, {seen}"]
+        if self.distance is not None:
+            lines.append(
+                f"after {self.images} images, the stream is {self.distance:.2f} source standard "
+                f"deviations from the source; {self.standard_error:.2f} would be chance"
+            )
         if self.layers:
             rows = [("layer", "type", "channels", "divergence", "source weight")]
             rows += [

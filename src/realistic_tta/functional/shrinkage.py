@@ -1,8 +1,9 @@
 """Statistics over the images of a stream, and how far to trust them against the source's.
 
 Used by methods/realistic.py and its rule in layers/rules.py. An image counts as one observation,
-because its positions are not independent. The variance between the images' means tells how far the
-target mean would be from the source mean by chance alone.
+because its positions are not independent. The variance between the images' means tells how far an
+average over images lies from its expectation by chance alone. Distances between means are compared
+with that, to see whether the stream differs from the source, and whether it has changed.
 """
 
 from __future__ import annotations
@@ -16,15 +17,22 @@ from .channel_statistics import ChannelStatistics, measure, measure_images
 
 VARIANCE_FLOOR = 1e-5  # added to every variance before dividing by it, as in rectification.py
 TINY = 1e-12  # keeps 0 / 0 from being NaN
+# Clean images, too, differ from the training images, which were cropped and augmented: by about as
+# much as a mean over so many images differs from its expectation.
+FEW_IMAGES = 10
+SHIFT_RATIO = 5  # recent images so many times further from the past than by chance are a new domain
 
 
 class ImageWeights(NamedTuple):
-    """The sums of the weights of all images, and of their squares, per layer: (layer,)."""
+    """The sums of the weights of all images, and of their squares, per layer.
+
+    (layer,), or (layer, average) for several averages that forget at different rates.
+    """
 
     total: Tensor
     squares: Tensor
 
-    def after(self, images: int, decay: float) -> ImageWeights:
+    def after(self, images: int, decay: float | Tensor) -> ImageWeights:
         """With a batch whose images have weight 1; all earlier weights decay by a factor.
 
         >>> none = ImageWeights(*torch.zeros(2, 1, device="cpu"))
@@ -34,7 +42,7 @@ class ImageWeights(NamedTuple):
         return ImageWeights(self.total * decay + images, self.squares * decay**2 + images)
 
     def images(self) -> Tensor:
-        """The number of equally weighted images that would be as informative, (layer,)."""
+        """The number of equally weighted images that would be as informative."""
         return self.total.square() / self.squares
 
 
@@ -65,22 +73,52 @@ def precision(source_variance: Tensor, channels: Tensor) -> Tensor:
     return 1 / ((source_variance + VARIANCE_FLOOR) * channels)
 
 
-def shrunk_target_weight(
-    between: Tensor, shift: Tensor, precision: Tensor, chance_scale: Tensor, maximum: Tensor
-) -> Tensor:
-    """The weight of the target statistics in the mix with the source's, from 0 to `maximum`.
+def unexplained(chance: Tensor | float, distance: Tensor) -> Tensor:
+    """How little chance explains a distance: from 0, not less than it, to 1.
 
-        chance   = mean over channels of between / (images - 1) / source variance
-        distance = mean over channels of shift ** 2 / source variance
-        target_weight = maximum * max(0, 1 - chance / distance)
+        max(0, 1 - (chance / distance) ** 2)
 
-    The factor is James and Stein's: none of the target is used where chance explains its distance
-    from the source.
+    chance, distance: squared distances, in the same unit.
 
-    between: the variance of the images' means. shift: target mean - source mean, (channel,).
-    precision: as `precision` gives it, (channel,).
-    chance_scale, maximum: maximum / (images - 1), and the maximum, ().
+    >>> [unexplained(1.0, torch.tensor(each)).item() for each in (0.5, 1.0, 2.0)]
+    [0.0, 0.0, 0.75]
     """
-    chance = torch.dot(between, precision)
-    distance = torch.dot(shift * shift, precision).clamp_min_(TINY)
-    return (maximum - chance * chance_scale / distance).clamp_min_(0)
+    ratio = chance / distance.clamp_min(TINY)
+    return (1 - ratio * ratio).clamp_min(0)
+
+
+def chance_scale(images: Tensor) -> Tensor:
+    """The factor from the variance between images to `chance`, for means of so many images.
+
+    1 / min(images - 1, FEW_IMAGES)
+    """
+    return 1 / (images - 1).clamp(TINY, FEW_IMAGES)
+
+
+def new_domain_weight(
+    past: ChannelStatistics,
+    recent: ChannelStatistics,
+    precision: Tensor,
+    recent_images: Tensor,
+    channels: Tensor,
+) -> Tensor:
+    """The weight of recent images against all past ones, from 0 to 1, for the whole model: ().
+
+        distance = mean over channels of (recent mean - past mean) ** 2 / source variance
+        chance = mean over channels of between / recent images / source variance
+        weight = unexplained(SHIFT_RATIO, median over layers of distance / chance)
+
+    A new domain moves most layers; another class in view moves the last ones. Hence the median.
+
+    past, recent: of all layers, (all channels,). The second variance is the one between images.
+    recent_images: effective number, (layer,). channels: of each layer, (layer,).
+    """
+    distance = per_layer((recent.mean - past.mean).square() * precision, channels)
+    chance = per_layer(past.variance[1] * precision, channels) / recent_images
+    ratio = torch.nanmedian(distance / chance)  # unused layers have 0 / 0
+    return torch.nan_to_num(unexplained(SHIFT_RATIO, ratio))
+
+
+def per_layer(values: Tensor, channels: Tensor) -> Tensor:
+    """Sums over the channels of each layer, (layer,). values: (all channels,)."""
+    return torch.segment_reduce(values, "sum", lengths=channels, unsafe=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from realistic_tta.functional.channel_statistics import (
@@ -24,7 +25,7 @@ from realistic_tta.functional.channel_statistics import (
     pool,
     values_per_channel,
 )
-from realistic_tta.functional.shrinkage import image_statistics, shrunk_target_weight
+from realistic_tta.functional.shrinkage import image_statistics, unexplained
 
 from .process_group import ProcessGroup
 
@@ -182,6 +183,7 @@ class ShrinkageInputs(NamedTuple):
 
     past: mean, (channel,), and both variances, (2, channel), of all images before the batch.
     past_weight: the weight of the past against the batch, ().
+    maximum: the largest weight of the target, ().
     """
 
     past: ChannelStatistics
@@ -192,26 +194,51 @@ class ShrinkageInputs(NamedTuple):
     maximum: Tensor
 
 
+class PooledDistance:
+    """The distance from the source, and what chance explains, summed over the layers of a pass.
+
+    The layers share one object for each pass.
+    """
+
+    def __init__(self) -> None:
+        self.distance: Tensor | float = 0.0
+        self.chance: Tensor | float = 0.0
+
+    def add(self, distance: Tensor, chance: Tensor) -> Tensor:
+        """Adds a layer; returns how little chance explains the sum, from 0 to 1."""
+        self.distance = distance + self.distance
+        self.chance = chance + self.chance
+        return unexplained(self.chance, self.distance)
+
+
 class ShrunkImageAverage:
     """An average over images, shrunk to the source by how much chance explains: realistic's rule.
 
-    After the pass, `between` is the variance between images, and `target_weight` the weight that
-    the target had in the mix.
+        distance = mean over channels of (target mean - source mean) ** 2 / source variance
+        chance = mean over channels of between / min(images - 1, 10) / source variance
+        target_weight = maximum * max(0, 1 - (chance / distance) ** 2)
+
+    with distance and chance summed over this layer and those before it. After the pass, `between`
+    is the variance between images, `batch` are the statistics of the batch alone, and
+    `target_weight` is the weight that the target had in the mix.
     """
 
     target: ChannelStatistics | None = None
+    batch: ChannelStatistics
     between: Tensor
     target_weight: Tensor
 
-    def __init__(self, inputs: ShrinkageInputs, group: ProcessGroup | None) -> None:
+    def __init__(
+        self, inputs: ShrinkageInputs, pooled: PooledDistance, group: ProcessGroup | None
+    ) -> None:
         self.inputs = inputs
+        self.pooled = pooled
         self.group = group
         self.min_values = 1 if group is None else 0
         self.uses = 0
-        self.batch: ChannelStatistics
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
-        """The mix of source and target, the current batch included."""
+        """The mix of both; `target` is the average before mixing."""
         past, past_weight, source, precision, chance_scale, maximum = self.inputs
         if self.group is None:
             batch = image_statistics(inputs, near=past.mean)
@@ -223,9 +250,10 @@ class ShrunkImageAverage:
         mean, variances = mix(past, batch, past_weight)
         variance, self.between = variances.unbind()
         self.target = ChannelStatistics(mean, variance)
-        self.target_weight = shrunk_target_weight(
-            self.between, mean - source.mean, precision, chance_scale, maximum
-        )
+        shift = mean - source.mean
+        distance = torch.dot(shift * shift, precision)
+        chance = torch.dot(self.between, precision) * chance_scale
+        self.target_weight = self.pooled.add(distance, chance) * maximum
         return mix(self.target, source, self.target_weight)
 
 

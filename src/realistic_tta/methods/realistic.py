@@ -1,16 +1,17 @@
 """realistic: source and target statistics, mixed by how far chance explains their distance.
 
-The default method. Every layer keeps statistics of the stream, averaged over images: the weight of
-an image falls to a tenth within as many images as a training batch had. It also keeps the variance
-between images, which tells how uncertain the average is. The target gets half of the weight in the
-paper's mix with the source (Eq. 7), or less: the less, the more of its distance from the source
-chance alone explains. It takes one pass, and the current batch counts.
+The default method. Every layer keeps two averages of the stream's statistics over images: a long
+one, in which the weight of an image falls to a tenth within as many images as a training batch had,
+and a short one over an eighth of that. When the domain changes, the short one replaces the past.
+Both include the variance between images, which tells how uncertain an average is. The target gets
+half of the weight in the paper's mix with the source (Eq. 7), or less: the less, the more of its
+distance from the source chance alone explains. It takes one pass, and the current batch counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,18 @@ from realistic_tta.core.target_state import (
     target_report,
 )
 from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
-from realistic_tta.functional.shrinkage import TINY, ImageWeights, precision
+from realistic_tta.functional.shrinkage import (
+    ImageWeights,
+    chance_scale,
+    new_domain_weight,
+    per_layer,
+    precision,
+)
 from realistic_tta.layers.adaptive_layers import AdaptiveLayers
-from realistic_tta.layers.rules import ShrinkageInputs, ShrunkImageAverage
+from realistic_tta.layers.rules import PooledDistance, ShrinkageInputs, ShrunkImageAverage
 
 LAST_WEIGHT = 0.1  # of an image one training batch ago: the threshold of the paper's Proposition 2
+RECENT = 1 / 8  # the length of the short average, as a part of the long one's
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,10 @@ class Realistic(Settings):
 class RealisticModel(AdaptedModel):
     """Averages statistics over images, and shrinks them to the source.
 
-    Its state adds `between`, the variance between the images' means, (all channels,), and the sums
-    of the images' weights and of their squares, `weight` and `squared_weight`, (layer,).
+    Its state adds `between`, the variance between the images' means, (all channels,); `recent`,
+    mean, variance and variance between images of the short average, (3, all channels); the sums of
+    the images' weights and of their squares in both averages, `weight` and `squared_weight`,
+    (layer, 2); and the number of `images`.
     """
 
     name = "realistic"
@@ -67,71 +77,123 @@ class RealisticModel(AdaptedModel):
 
     def _initial_state(self) -> State:
         state = initial_target(self._layers, from_source=True)
+        between = torch.zeros_like(state["target_mean"])
+        none = state["source_weight"].new_zeros(len(self._layers), 2)
         return state | {
-            "between": torch.zeros_like(state["target_mean"]),
-            "weight": torch.zeros_like(state["source_weight"]),
-            "squared_weight": torch.zeros_like(state["source_weight"]),
+            "between": between,
+            "recent": torch.stack((*self._layers.source, between)),
+            "weight": none,
+            "squared_weight": none.clone(),
+            "images": self._zero_batches(),
         }
 
     def _predict(self, batch: Batch) -> Prediction:
         """One pass; each layer adds the batch to its average, and mixes that with the source."""
         state, layers = self._state(), self._layers
-        decay = LAST_WEIGHT ** (batch.size / self._settings.source_batch_size)
-        weights = ImageWeights(state["weight"], state["squared_weight"]).after(batch.size, decay)
+        past, recent, before = self._after_domain_change(state)
+        lengths = (window * self._settings.source_batch_size for window in (1, RECENT))
+        decays = [LAST_WEIGHT ** (batch.size / length) for length in lengths]
+        weights = before.after(batch.size, before.total.new_tensor(decays))
+        batch_weights = batch.size / weights.total  # (layer, 2)
+        pooled = PooledDistance()
         rules = [
-            ShrunkImageAverage(inputs, self._group)
-            for inputs in self._per_layer(state, batch.size / weights.total, weights.images() - 1)
+            ShrunkImageAverage(inputs, pooled, self._group)
+            for inputs in self._per_layer(past, 1 - batch_weights[:, 0], weights.images()[:, 0])
         ]
         with layers.following(rules):
             outputs = self._run(batch)
-        after = target_after(layers, rules, state, _source_weights(rules, state))
-        old = state["between"].split(layers.sizes)
-        between = [
-            rule.between if rule.target else each for rule, each in zip(rules, old, strict=True)
-        ]
         return self._after(
             outputs,
-            between=torch.cat(between),
+            between=torch.cat(
+                [
+                    rule.between if rule.target else each
+                    for rule, each in zip(rules, state["between"].split(layers.sizes), strict=True)
+                ]
+            ),
+            recent=self._recent_after(rules, recent, batch_weights[:, 1]),
             weight=layers.merge_where_used(rules, weights.total, state["weight"]),
             squared_weight=layers.merge_where_used(rules, weights.squares, state["squared_weight"]),
-            **after,
+            images=state["images"] + batch.size,
+            **target_after(layers, rules, state, _source_weights(rules, state)),
         )
 
+    def _after_domain_change(
+        self, state: State
+    ) -> tuple[ChannelStatistics, ChannelStatistics, ImageWeights]:
+        """The past and the recent average of all layers, and the weights of their images.
+
+        As far as the domain has changed, the recent average replaces the past.
+        """
+        mean, *variances = state["recent"]
+        recent = ChannelStatistics(mean, torch.stack(variances))
+        variance = torch.stack((state["target_variance"], state["between"]))  # (2, all channels)
+        past = ChannelStatistics(state["target_mean"], variance)
+        weights = ImageWeights(state["weight"], state["squared_weight"])
+        replaced = new_domain_weight(
+            past, recent, self._precision(), weights.images()[:, 1], self._layers.channels
+        )
+        weights = ImageWeights(*(torch.lerp(each, each[:, 1:], replaced) for each in weights))
+        return mix(recent, past, replaced), recent, weights
+
+    def _precision(self) -> Tensor:
+        layers = self._layers
+        return precision(layers.source.variance, layers.per_channel(layers.channels))
+
     def _per_layer(
-        self, state: State, batch_weight: Tensor, other_images: Tensor
+        self, past: ChannelStatistics, past_weight: Tensor, images: Tensor
     ) -> Iterator[ShrinkageInputs]:
         """The numbers that each layer needs.
 
-        batch_weight: the weight of the batch against the past, (layer,). other_images: the
-        effective number of images beside one, (layer,).
+        past_weight: the weight of the past against the batch, (layer,). images: the effective
+        number of images, the batch included, (layer,).
         """
-        layers, maximum = self._layers, self._settings.max_target_weight
-        variances = torch.stack((state["target_variance"], state["between"]))  # (2, all channels)
+        sizes = self._layers.sizes
+        means, variances = past.mean.split(sizes), past.variance.split(sizes, dim=1)
         return map(
             ShrinkageInputs,
-            map(
-                ChannelStatistics,
-                state["target_mean"].split(layers.sizes),
-                variances.split(layers.sizes, dim=1),
-            ),
-            (1 - batch_weight).unbind(),
-            layers.split(layers.source),
-            precision(layers.source.variance, layers.per_channel(layers.channels)).split(
-                layers.sizes
-            ),
-            (maximum / other_images.clamp_min(TINY)).unbind(),
-            (maximum * (other_images > 0)).unbind(),
+            map(ChannelStatistics, means, variances),
+            past_weight.unbind(),
+            self._layers.split(self._layers.source),
+            self._precision().split(sizes),
+            chance_scale(images).unbind(),
+            (self._settings.max_target_weight * (images > 1)).unbind(),
         )
+
+    def _recent_after(
+        self, rules: Sequence[ShrunkImageAverage], recent: ChannelStatistics, batch_weight: Tensor
+    ) -> Tensor:
+        """The short average with the batch, (3, all channels); batch_weight: of the batch in it."""
+        sizes = self._layers.sizes
+        old = map(ChannelStatistics, recent.mean.split(sizes), recent.variance.split(sizes, dim=1))
+        parts = [rule.batch if rule.target else each for rule, each in zip(rules, old, strict=True)]
+        batch = ChannelStatistics(
+            torch.cat([each.mean for each in parts]),
+            torch.cat([each.variance for each in parts], dim=1),
+        )
+        mean, variances = mix(batch, recent, self._layers.per_channel(batch_weight))
+        return torch.cat((mean[None], variances))
 
     def freeze(self) -> nn.Module:
         """A plain copy of the original model with the mixed statistics."""
         return freeze_target(self._model, self._layers, self._state(), mix)
 
     def report(self) -> Report:
-        """Every layer with its divergence and source weight."""
-        state = self._state()
-        used = (state["weight"] > 0).tolist()
-        return target_report(self.name, self._model, self._layers, state, used=used)
+        """The distance of the stream from the source, and every layer with its source weight."""
+        state, layers = self._state(), self._layers
+        used = state["weight"][:, 0] > 0
+        report = target_report(self.name, self._model, layers, state, used=used.tolist())
+        report = replace(report, images=int(state["images"]))
+        if not report.images or report.images < 2:
+            return report
+        images = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0]
+        shift = (state["target_mean"] - layers.source.mean).square()
+        distance = per_layer(shift * self._precision(), layers.channels)
+        chance = per_layer(state["between"] * self._precision(), layers.channels) / (images - 1)
+        return replace(
+            report,
+            distance=distance[used].mean().sqrt().item(),
+            standard_error=chance[used].mean().sqrt().item(),
+        )
 
 
 def _source_weights(rules: list[ShrunkImageAverage], state: State) -> Tensor:
