@@ -18,7 +18,6 @@ import pytest
 from bench_subjects import PARTS, part, record
 
 from realistic_tta.benchmark.exports import (
-    error_after_first,
     error_in_first,
     flat,
     latest,
@@ -161,8 +160,8 @@ def test_a_row_has_the_scalars_and_an_error_for_each_corruption() -> None:
     assert set(FIELDS) - set(row) == {"parts", "error_curve"}
 
 
-def test_the_error_in_the_first_images_and_in_the_others() -> None:
-    """The mean over the parts; a part without other images is left out of the second."""
+def test_the_error_in_the_first_images() -> None:
+    """The mean over the parts."""
     parts = (
         PartResult("fog", 5, 100, 30, (8, 20, 30)),
         PartResult("snow", 5, 60, 10, (1, 5, 10)),
@@ -171,8 +170,6 @@ def test_the_error_in_the_first_images_and_in_the_others() -> None:
     long = record(parts=parts)
     assert error_in_first(long, 10) == pytest.approx((80 + 10 + 20) / 3)
     assert error_in_first(long, 50) == pytest.approx((40 + 10 + 20) / 3)
-    assert error_after_first(long, 50) == pytest.approx((20 + 50) / 2)
-    assert error_after_first(long, 200) is None
     assert flat(long)["error_in_first_50"] == error_in_first(long, 50)
     assert error_in_first(record(parts=()), 10) is None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from realistic_tta.benchmark.exports import error_after_first, error_in_first, latest
+from realistic_tta.benchmark.exports import error_in_first, latest
 from realistic_tta.benchmark.results import FIRST_IMAGES, Record, Results
 
 CHANGE = 50  # images after a change of the corruption that are counted separately
@@ -75,6 +75,14 @@ def mean(values: Sequence[float]) -> Mean | None:
         return None
     error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     return Mean(fmean(values), error)
+
+
+def error_after_first(record: Record, images: int) -> float | None:
+    """The mean over the parts of the error after their first images; None if there are no more."""
+    place = FIRST_IMAGES.index(images)
+    longer = [part for part in record.parts if part.images > images]
+    wrong = [100 * (p.wrong - p.wrong_in_first[place]) / (p.images - images) for p in longer]
+    return fmean(wrong) if wrong else None
 
 
 class Verdict:

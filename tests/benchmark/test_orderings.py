@@ -168,7 +168,7 @@ def test_a_smaller_choice_is_the_same_images_in_both_orders(
         ({"scenario": "mixed", "order": "file"}, 'order "file" is not supported'),
         ({"delta": 0.1}, "continual takes no delta; expected one of: correlated, mixed_correlated"),
         ({"scenario": "gradual", "severity": 1}, "gradual takes no severity"),
-        ({"severity": 0}, "severity is 0; expected an integer of 1 or more"),
+        ({"severity": 0}, "severity is 0; expected 1, 2, 3, 4 or 5"),
         ({"severity": 6}, "severity is 6; expected 1, 2, 3, 4 or 5"),
         ({"scenario": "correlated", "delta": 0}, "delta is 0; expected a number above 0"),
     ],

@@ -100,6 +100,16 @@ def test_batch_size_1_is_compared_in_the_first_images_and_after_them(verdict: Mo
     assert cells(verdict, records, "a. continual, from image 50")["1"].mean == pytest.approx(10)
 
 
+def test_parts_without_more_images_are_left_out_after_the_first(verdict: ModuleType) -> None:
+    parts = (
+        PartResult("fog", 5, 100, 30, (8, 20, 30)),
+        PartResult("snow", 5, 60, 10, (1, 5, 10)),
+        PartResult("frost", 5, 20, 4, (2, 4, 4)),
+    )
+    assert verdict.error_after_first(record(parts=parts), 50) == pytest.approx((20 + 50) / 2)
+    assert verdict.error_after_first(record(parts=parts), 200) is None
+
+
 def test_the_better_of_the_others_counts(verdict: ModuleType) -> None:
     records = [
         made("realistic", 16, 30.0),

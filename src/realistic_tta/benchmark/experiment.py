@@ -66,7 +66,7 @@ class Experiment:
     @property
     def plan(self) -> StreamPlan:
         """The order of the images."""
-        names = ("scenario", "order", "seed", "images", "delta", "severity")
+        names = (field.name for field in dataclasses.fields(StreamPlan))
         return StreamPlan(*(getattr(self, name) for name in names))
 
     @property

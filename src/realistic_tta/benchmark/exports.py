@@ -28,10 +28,7 @@ def latest(records: Sequence[Record]) -> list[Record]:
 
 
 def flat(record: Record) -> dict[str, Any]:
-    """One row: every scalar field, error_<corruption> and error_in_first_<images> in percent.
-
-    error_in_first_50 is the mean over the parts of the error in their first 50 images.
-    """
+    """One row: every scalar field, error_<corruption> and error_in_first_<images> in percent."""
     row = asdict(record)
     del row["parts"], row["error_curve"]
     row["hyperparameters"] = json.dumps(record.hyperparameters, sort_keys=True)
@@ -43,20 +40,9 @@ def flat(record: Record) -> dict[str, Any]:
 
 
 def error_in_first(record: Record, images: int) -> float | None:
-    """The mean over the parts of the error in their first images, in percent.
-
-    images: one of FIRST_IMAGES. None if there are no parts.
-    """
+    """The mean over the parts of the error in their first images (one of FIRST_IMAGES)."""
     place = FIRST_IMAGES.index(images)
     errors = [100 * p.wrong_in_first[place] / min(p.images, images) for p in record.parts]
-    return fmean(errors) if errors else None
-
-
-def error_after_first(record: Record, images: int) -> float | None:
-    """The same for the other images of each part; None if there are none."""
-    place = FIRST_IMAGES.index(images)
-    longer = [p for p in record.parts if p.images > images]
-    errors = [100 * (p.wrong - p.wrong_in_first[place]) / (p.images - images) for p in longer]
     return fmean(errors) if errors else None
 
 

@@ -99,7 +99,6 @@ class StreamPlan:
             raise OptionError(f'{self.scenario} shuffles all images; order "file" is not supported')
         if self.delta is not None:
             _check_delta(self.scenario, self.delta)
-        _check_integer("severity", self.severity, 1)
         if self.severity not in SEVERITIES:
             raise OptionError(f"severity is {self.severity}; expected 1, 2, 3, 4 or 5")
         if self.severity != DEFAULT_SEVERITY and not SCENARIOS[self.scenario].takes_severity:

@@ -74,7 +74,7 @@ def _listed(names: str | list[str]) -> list[str]:
 
 
 def _available(names: Sequence[str]) -> dict[str, str]:
-    """Each dataset or its substitute, which is printed."""
+    """Each dataset, or its substitute, which is printed."""
     from realistic_tta.benchmark.datasets import available
 
     found = {name: available(name) for name in dict.fromkeys(names)}

@@ -35,12 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     train.add_argument(
         "--label-smoothing", type=fraction, default=0.1, metavar="E", help="0 to 1 (0.1)"
     )
-    train.add_argument(
-        "--bn-momentum",
-        type=fraction,
-        metavar="M",
-        help="keep the BatchNorm statistics of the training, with this momentum",
-    )
+    train.add_argument("--bn-momentum", type=fraction, metavar="M", help="keep running statistics")
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--name", help="of the files; default: by architecture, dataset and AugMix")
     train.add_argument("--source", type=Path, help="the clean images; see `rtta data`")

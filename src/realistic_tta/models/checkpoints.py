@@ -125,11 +125,7 @@ def _few(names: list[str], limit: int = 3) -> str:
 
 
 def _our_name(key: str) -> str:
-    """Return the name of a tensor without prefixes, in torchvision's words.
-
-    >>> _our_name("module.layer2.0.shortcut.0.weight")
-    'layer2.0.downsample.0.weight'
-    """
+    """Return the name of a tensor without prefixes, as in torchvision."""
     while key.startswith(PREFIXES):
         key = key.split(".", 1)[1]
     for theirs, ours in RENAMED.items():

@@ -76,9 +76,7 @@ MODELS: dict[str, SourceModel] = {
         "--epochs 23 --early-side 24",
     ),
     "wrn-28-10-standard": SourceModel(
-        lambda classes: WideResNet(
-            28, 10, classes
-        ),  # without input normalization, as in RobustBench
+        lambda classes: WideResNet(28, 10, classes),  # without normalization, as in RobustBench
         10,
         "cifar10",
         "RobustBench, Standard: https://drive.google.com/file/d/1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC",
@@ -127,43 +125,26 @@ MODELS: dict[str, SourceModel] = {
         "cifar10_resnet56_torchopt.pt",
     ),
     "resnet-20": SourceModel(
-        _resnet_20,
-        10,
-        "cifar10",
-        "train it with rtta train --dataset cifar10 --arch resnet-20",
+        _resnet_20, 10, "cifar10", "train it with rtta train --dataset cifar10 --arch resnet-20"
     ),
     "wrn-16-2": SourceModel(
         _cifar_wrn, 10, "cifar10", "train it with rtta train --dataset cifar10 --arch wrn-16-2"
     ),
-    "resnet-20-hard-labels": SourceModel(
-        _resnet_20,
-        10,
-        "cifar10",
-        f"{VERDICT}; trained by rtta train --arch resnet-20 --label-smoothing 0 --epochs 12 "
-        "--early-side 24 --seed 1 --name resnet-20-hard-labels",
-    ),
-    "resnet-20-soft-labels": SourceModel(
-        _resnet_20,
-        10,
-        "cifar10",
-        f"{VERDICT}; trained by rtta train --arch resnet-20 --label-smoothing 0.3 --epochs 8 "
-        "--early-side 24 --seed 3 --name resnet-20-soft-labels",
-    ),
-    "resnet-20-cifar100-slow-statistics": SourceModel(
-        _resnet_20,
-        100,
-        "cifar100",
-        f"{VERDICT}; trained by rtta train --arch resnet-20 --dataset cifar100 --bn-momentum 0.01 "
-        "--epochs 12 --early-side 24 --seed 2 --name resnet-20-cifar100-slow-statistics",
-    ),
-    "wrn-16-2-augmix": SourceModel(
-        _cifar_wrn,
-        10,
-        "cifar10",
-        f"{VERDICT}; trained by rtta train --arch wrn-16-2 --augmix --epochs 8 --early-side 24 "
-        "--seed 4 --name wrn-16-2-augmix",
-    ),
 }
+MODELS |= {  # of the verdict
+    name: SourceModel(build, classes, data, f"{VERDICT}; trained by rtta train {how} --name {name}")
+    for name, build, classes, data, how in (
+        ("resnet-20-hard-labels", _resnet_20, 10, "cifar10",
+         "--arch resnet-20 --label-smoothing 0 --epochs 12 --early-side 24 --seed 1"),
+        ("resnet-20-soft-labels", _resnet_20, 10, "cifar10",
+         "--arch resnet-20 --label-smoothing 0.3 --epochs 8 --early-side 24 --seed 3"),
+        ("resnet-20-cifar100-slow-statistics", _resnet_20, 100, "cifar100",
+         ("--arch resnet-20 --dataset cifar100 --bn-momentum 0.01 --epochs 12 --early-side 24 "
+          "--seed 2")),
+        ("wrn-16-2-augmix", _cifar_wrn, 10, "cifar10",
+         "--arch wrn-16-2 --augmix --epochs 8 --early-side 24 --seed 4"),
+    )
+}  # fmt: skip
 
 
 def find(name: str) -> SourceModel:

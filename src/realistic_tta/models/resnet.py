@@ -13,11 +13,7 @@ from torch import Tensor, nn
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-KERAS_MEAN = (
-    123.68 / 255,
-    116.779 / 255,
-    103.939 / 255,
-)  # the first convolution includes the scale
+KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)  # the first convolution has the scale
 
 
 class Normalize(nn.Module):
