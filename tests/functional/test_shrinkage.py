@@ -11,6 +11,7 @@ from torch import Tensor
 
 from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
 from realistic_tta.functional.shrinkage import (
+    TINY,
     ImageWeights,
     chance_scale,
     image_statistics,
@@ -73,7 +74,8 @@ def target_weight(
     each = precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS))
     shift = average.mean.double() - reference.mean.double()
     chance = torch.dot(average.variance[1].double(), each) * chance_scale(count)
-    weight = unexplained(chance, torch.dot(shift * shift, each)) * maximum * (count > 1)
+    distance = TINY + torch.dot(shift * shift, each)
+    weight = unexplained(chance, distance) * maximum * (count > 1)
     return weight.item()
 
 

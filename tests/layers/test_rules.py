@@ -59,14 +59,14 @@ def shrinkage_inputs(past_weight: float = 0.0, past: Tensor | None = None) -> Sh
     if past is not None:
         average = image_statistics(past)
     channels = torch.full((2,), 2)
-    third, half = torch.tensor(1 / 3), torch.tensor(0.5)
+    each = precision(SOURCE.variance, channels)
     return ShrinkageInputs(
         average,
         torch.tensor(past_weight),
         SOURCE,
-        precision(SOURCE.variance, channels),
-        third,
-        half,
+        each,
+        each / 3,
+        torch.tensor(0.5),
     )
 
 

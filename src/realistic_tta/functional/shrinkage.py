@@ -78,12 +78,12 @@ def unexplained(chance: Tensor | float, distance: Tensor) -> Tensor:
 
         max(0, 1 - (chance / distance) ** 2)
 
-    chance, distance: squared distances, in the same unit.
+    chance, distance: squared distances, in the same unit. The distance is above 0.
 
     >>> [unexplained(1.0, torch.tensor(each)).item() for each in (0.5, 1.0, 2.0)]
     [0.0, 0.0, 0.75]
     """
-    ratio = chance / distance.clamp_min(TINY)
+    ratio = chance / distance
     return (1 - ratio * ratio).clamp_min(0)
 
 

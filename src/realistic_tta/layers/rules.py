@@ -25,7 +25,7 @@ from realistic_tta.functional.channel_statistics import (
     pool,
     values_per_channel,
 )
-from realistic_tta.functional.shrinkage import image_statistics, unexplained
+from realistic_tta.functional.shrinkage import TINY, image_statistics, unexplained
 
 from .process_group import ProcessGroup
 
@@ -183,6 +183,8 @@ class ShrinkageInputs(NamedTuple):
 
     past: mean, (channel,), and both variances, (2, channel), of all images before the batch.
     past_weight: the weight of the past against the batch, ().
+    precision, chance_precision: what the squared shift and the variance between images are
+        multiplied by, channel by channel, and added up, for distance and chance, (channel,).
     maximum: the largest weight of the target, ().
     """
 
@@ -190,7 +192,7 @@ class ShrinkageInputs(NamedTuple):
     past_weight: Tensor
     source: ChannelStatistics
     precision: Tensor
-    chance_scale: Tensor
+    chance_precision: Tensor
     maximum: Tensor
 
 
@@ -201,7 +203,7 @@ class PooledDistance:
     """
 
     def __init__(self) -> None:
-        self.distance: Tensor | float = 0.0
+        self.distance: Tensor | float = TINY
         self.chance: Tensor | float = 0.0
 
     def add(self, distance: Tensor, chance: Tensor) -> Tensor:
@@ -239,7 +241,7 @@ class ShrunkImageAverage:
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The mix of both; `target` is the average before mixing."""
-        past, past_weight, source, precision, chance_scale, maximum = self.inputs
+        past, past_weight, source, precision, chance_precision, maximum = self.inputs
         if self.group is None:
             batch = image_statistics(inputs, near=past.mean)
         else:
@@ -252,7 +254,7 @@ class ShrunkImageAverage:
         self.target = ChannelStatistics(mean, variance)
         shift = mean - source.mean
         distance = torch.dot(shift * shift, precision)
-        chance = torch.dot(self.between, precision) * chance_scale
+        chance = torch.dot(self.between, chance_precision)
         self.target_weight = self.pooled.add(distance, chance) * maximum
         return mix(self.target, source, self.target_weight)
 

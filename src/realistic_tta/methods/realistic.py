@@ -90,7 +90,8 @@ class RealisticModel(AdaptedModel):
     def _predict(self, batch: Batch) -> Prediction:
         """One pass; each layer adds the batch to its average, and mixes that with the source."""
         state, layers = self._state(), self._layers
-        past, recent, before = self._after_domain_change(state)
+        scale = precision(layers.source.variance, layers.per_channel(layers.channels))
+        past, recent, before = self._after_domain_change(state, scale)
         lengths = (window * self._settings.source_batch_size for window in (1, RECENT))
         decays = [LAST_WEIGHT ** (batch.size / length) for length in lengths]
         weights = before.after(batch.size, before.total.new_tensor(decays))
@@ -98,7 +99,9 @@ class RealisticModel(AdaptedModel):
         pooled = PooledDistance()
         rules = [
             ShrunkImageAverage(inputs, pooled, self._group)
-            for inputs in self._per_layer(past, 1 - batch_weights[:, 0], weights.images()[:, 0])
+            for inputs in self._per_layer(
+                past, 1 - batch_weights[:, 0], weights.images()[:, 0], scale
+            )
         ]
         with layers.following(rules):
             outputs = self._run(batch)
@@ -118,44 +121,39 @@ class RealisticModel(AdaptedModel):
         )
 
     def _after_domain_change(
-        self, state: State
+        self, state: State, precision: Tensor
     ) -> tuple[ChannelStatistics, ChannelStatistics, ImageWeights]:
         """The past and the recent average of all layers, and the weights of their images.
 
         As far as the domain has changed, the recent average replaces the past.
         """
-        mean, *variances = state["recent"]
-        recent = ChannelStatistics(mean, torch.stack(variances))
+        recent = ChannelStatistics(state["recent"][0], state["recent"][1:])
         variance = torch.stack((state["target_variance"], state["between"]))  # (2, all channels)
         past = ChannelStatistics(state["target_mean"], variance)
         weights = ImageWeights(state["weight"], state["squared_weight"])
-        replaced = new_domain_weight(
-            past, recent, self._precision(), weights.images()[:, 1], self._layers.channels
-        )
+        recent_images = weights.images()[:, 1]
+        replaced = new_domain_weight(past, recent, precision, recent_images, self._layers.channels)
         weights = ImageWeights(*(torch.lerp(each, each[:, 1:], replaced) for each in weights))
         return mix(recent, past, replaced), recent, weights
 
-    def _precision(self) -> Tensor:
-        layers = self._layers
-        return precision(layers.source.variance, layers.per_channel(layers.channels))
-
     def _per_layer(
-        self, past: ChannelStatistics, past_weight: Tensor, images: Tensor
+        self, past: ChannelStatistics, past_weight: Tensor, images: Tensor, precision: Tensor
     ) -> Iterator[ShrinkageInputs]:
         """The numbers that each layer needs.
 
         past_weight: the weight of the past against the batch, (layer,). images: the effective
         number of images, the batch included, (layer,).
         """
-        sizes = self._layers.sizes
+        layers, sizes = self._layers, self._layers.sizes
         means, variances = past.mean.split(sizes), past.variance.split(sizes, dim=1)
+        chance_precision = precision * layers.per_channel(chance_scale(images))
         return map(
             ShrinkageInputs,
             map(ChannelStatistics, means, variances),
             past_weight.unbind(),
-            self._layers.split(self._layers.source),
-            self._precision().split(sizes),
-            chance_scale(images).unbind(),
+            layers.split(layers.source),
+            precision.split(sizes),
+            chance_precision.split(sizes),
             (self._settings.max_target_weight * (images > 1)).unbind(),
         )
 
@@ -163,9 +161,13 @@ class RealisticModel(AdaptedModel):
         self, rules: Sequence[ShrunkImageAverage], recent: ChannelStatistics, batch_weight: Tensor
     ) -> Tensor:
         """The short average with the batch, (3, all channels); batch_weight: of the batch in it."""
-        sizes = self._layers.sizes
-        old = map(ChannelStatistics, recent.mean.split(sizes), recent.variance.split(sizes, dim=1))
-        parts = [rule.batch if rule.target else each for rule, each in zip(rules, old, strict=True)]
+        parts = [rule.batch for rule in rules if rule.target]
+        if len(parts) < len(rules):  # the others stay as they are
+            sizes = self._layers.sizes
+            old = map(
+                ChannelStatistics, recent.mean.split(sizes), recent.variance.split(sizes, dim=1)
+            )
+            parts = [rule.batch if rule.target else o for rule, o in zip(rules, old, strict=True)]
         batch = ChannelStatistics(
             torch.cat([each.mean for each in parts]),
             torch.cat([each.variance for each in parts], dim=1),
@@ -186,9 +188,10 @@ class RealisticModel(AdaptedModel):
         if not report.images or report.images < 2:
             return report
         images = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0]
+        scale = precision(layers.source.variance, layers.per_channel(layers.channels))
         shift = (state["target_mean"] - layers.source.mean).square()
-        distance = per_layer(shift * self._precision(), layers.channels)
-        chance = per_layer(state["between"] * self._precision(), layers.channels) / (images - 1)
+        distance = per_layer(shift * scale, layers.channels)
+        chance = per_layer(state["between"] * scale, layers.channels) / (images - 1)
         return replace(
             report,
             distance=distance[used].mean().sqrt().item(),
