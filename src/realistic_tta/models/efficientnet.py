@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from .resnet import Normalize
 
-STEM, HEAD = 32, 1280  # channels
 STAGES = (  # blocks, kernel size, stride, expansion, channels
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -71,15 +70,15 @@ class EfficientNetLite0(nn.Module):
         super().__init__()
         middle, half = (127 / 255,) * 3, (128 / 255,) * 3  # (255 x - 127) / 128
         self.normalize = Normalize(middle, half)
-        self._conv_stem, self._bn0 = PaddedConv2d(3, STEM, 3, 2), _norm(STEM)
-        self._blocks, inputs = nn.Sequential(), STEM
+        self._conv_stem, self._bn0 = PaddedConv2d(3, 32, 3, 2), _norm(32)
+        self._blocks, inputs = nn.Sequential(), 32
         for blocks, size, stride, expansion, outputs in STAGES:
             for block in range(blocks):
                 step = stride if block == 0 else 1
                 self._blocks.append(InvertedResidual(inputs, outputs, size, step, expansion))
                 inputs = outputs
-        self._conv_head, self._bn1 = PaddedConv2d(inputs, HEAD, 1), _norm(HEAD)
-        self._fc = nn.Linear(HEAD, classes)
+        self._conv_head, self._bn1 = PaddedConv2d(inputs, 1280, 1), _norm(1280)
+        self._fc = nn.Linear(1280, classes)
         self.relu = nn.ReLU6()
 
     def features(self, images: Tensor) -> Tensor:
