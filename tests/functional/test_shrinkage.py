@@ -16,7 +16,7 @@ from realistic_tta.functional.shrinkage import (
     chance_scale,
     image_statistics,
     new_domain_weight,
-    precision,
+    source_precision,
     unexplained,
 )
 
@@ -71,7 +71,7 @@ def target_weight(
     """The weight of the target in one layer alone, for an average that rests on so many images."""
     reference = source() if reference is None else reference
     count = torch.as_tensor(images, dtype=torch.float64).squeeze()
-    each = precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS))
+    each = source_precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS))
     shift = average.mean.double() - reference.mean.double()
     chance = torch.dot(average.variance[1].double(), each) * chance_scale(count)
     distance = TINY + torch.dot(shift * shift, each)

@@ -8,7 +8,7 @@ from subjects import convolutional, images, on_cpu, randomize
 from torch import Tensor, nn
 
 from realistic_tta.functional.channel_statistics import ChannelStatistics, measure, mix
-from realistic_tta.functional.shrinkage import image_statistics, precision
+from realistic_tta.functional.shrinkage import image_statistics, source_precision
 from realistic_tta.layers.adaptive_batch_norm import AdaptiveBatchNorm, RuleSlot
 from realistic_tta.layers.adaptive_layers import AdaptiveLayers
 from realistic_tta.layers.rules import (
@@ -55,14 +55,15 @@ def following(norm: nn.Module, rule: StatisticsRule) -> AdaptiveBatchNorm:
 
 def shrinkage_inputs(past_weight: float = 0.0, past: Tensor | None = None) -> ShrinkageInputs:
     """Of a layer that has seen `past`, or nothing; four images count."""
-    average = ChannelStatistics(torch.zeros(2), torch.zeros(2, 2))
-    if past is not None:
-        average = image_statistics(past)
+    average = ChannelStatistics(torch.zeros(2, 1, 2), torch.zeros(2, 2, 2))
+    if past is not None:  # both averages are the same
+        mean, variances = image_statistics(past)
+        average = ChannelStatistics(mean.expand(2, 1, 2), variances.expand(2, 2, 2))
     channels = torch.full((2,), 2)
-    each = precision(SOURCE.variance, channels)
+    each = source_precision(SOURCE.variance, channels)
     return ShrinkageInputs(
         average,
-        torch.tensor(past_weight),
+        torch.full((2, 1, 1), past_weight),
         SOURCE,
         each,
         each / 3,
@@ -195,7 +196,7 @@ def test_an_average_over_images_counts_every_use_alike() -> None:
         check(rule.target, expected)
         scale = SOURCE.variance + 1e-5
         distance += ((expected.mean - SOURCE.mean) ** 2 / scale).mean().item()
-        chance += (rule.between / scale).mean().item() / 3
+        chance += (rule.averages.variance[0, 1] / scale).mean().item() / 3
         weight = 0.5 * max(0.0, 1 - (chance / distance) ** 2)
         assert weight > 0
         assert rule.target_weight.item() == pytest.approx(weight, rel=1e-5)

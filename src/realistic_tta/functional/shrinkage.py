@@ -65,7 +65,7 @@ def image_statistics(inputs: Tensor, near: Tensor | None = None) -> ChannelStati
     return ChannelStatistics(mean, torch.stack((variances.mean(dim=0) + between, between)))
 
 
-def precision(source_variance: Tensor, channels: Tensor) -> Tensor:
+def source_precision(source_variance: Tensor, channels: Tensor) -> Tensor:
     """1 / (source variance * channels of the layer), so that a dot product is a mean over channels.
 
     source_variance, channels: of all layers, (all channels,).

@@ -181,10 +181,10 @@ class RectifiedMovingAverage(MovingAverage):
 class ShrinkageInputs(NamedTuple):
     """The numbers of one layer that ShrunkImageAverage needs; see functional/shrinkage.py.
 
-    past: mean, (channel,), and both variances, (2, channel), of all images before the batch.
-    past_weight: the weight of the past against the batch, ().
-    precision, chance_precision: what the squared shift and the variance between images are
-        multiplied by, channel by channel, and added up, for distance and chance, (channel,).
+    past: the long and the short average before the batch: mean, (2, 1, channel), and both
+        variances, (2, 2, channel). past_weight: their weights against the batch, (2, 1, 1).
+    precision, chance_precision: factors of the squared shift and of the variance between images;
+        the products add up to distance and chance, (channel,).
     maximum: the largest weight of the target, ().
     """
 
@@ -220,14 +220,12 @@ class ShrunkImageAverage:
         chance = mean over channels of between / min(images - 1, 10) / source variance
         target_weight = maximum * max(0, 1 - (chance / distance) ** 2)
 
-    with distance and chance summed over this layer and those before it. After the pass, `between`
-    is the variance between images, `batch` are the statistics of the batch alone, and
-    `target_weight` is the weight that the target had in the mix.
+    with distance and chance summed over this layer and those before it. After the pass,
+    `averages` are both averages with the batch, and `target_weight` is the weight in the mix.
     """
 
     target: ChannelStatistics | None = None
-    batch: ChannelStatistics
-    between: Tensor
+    averages: ChannelStatistics
     target_weight: Tensor
 
     def __init__(
@@ -237,24 +235,25 @@ class ShrunkImageAverage:
         self.pooled = pooled
         self.group = group
         self.min_values = 1 if group is None else 0
+        self.batch: ChannelStatistics
         self.uses = 0
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The mix of both; `target` is the average before mixing."""
         past, past_weight, source, precision, chance_precision, maximum = self.inputs
         if self.group is None:
-            batch = image_statistics(inputs, near=past.mean)
+            batch = image_statistics(inputs, near=past.mean[0, 0])
         else:
             batch = self.group.image_statistics(inputs)
         if self.uses:  # an earlier use of the layer in the same pass
             batch = mix(self.batch, batch, self.uses / (self.uses + 1))
         self.batch, self.uses = batch, self.uses + 1
-        mean, variances = mix(past, batch, past_weight)
-        variance, self.between = variances.unbind()
+        self.averages = mix(past, batch, past_weight)
+        mean, (variance, between) = self.averages.mean[0, 0], self.averages.variance[0]
         self.target = ChannelStatistics(mean, variance)
         shift = mean - source.mean
         distance = torch.dot(shift * shift, precision)
-        chance = torch.dot(self.between, chance_precision)
+        chance = torch.dot(between, chance_precision)
         self.target_weight = self.pooled.add(distance, chance) * maximum
         return mix(self.target, source, self.target_weight)
 

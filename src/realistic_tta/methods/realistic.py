@@ -32,7 +32,7 @@ from realistic_tta.functional.shrinkage import (
     chance_scale,
     new_domain_weight,
     per_layer,
-    precision,
+    source_precision,
 )
 from realistic_tta.layers.adaptive_layers import AdaptiveLayers
 from realistic_tta.layers.rules import PooledDistance, ShrinkageInputs, ShrunkImageAverage
@@ -88,32 +88,25 @@ class RealisticModel(AdaptedModel):
         }
 
     def _predict(self, batch: Batch) -> Prediction:
-        """One pass; each layer adds the batch to its average, and mixes that with the source."""
+        """One pass; each layer averages the batch in, and mixes the result with the source."""
         state, layers = self._state(), self._layers
-        scale = precision(layers.source.variance, layers.per_channel(layers.channels))
-        past, recent, before = self._after_domain_change(state, scale)
+        precision = source_precision(layers.source.variance, layers.per_channel(layers.channels))
+        past, weights = self._after_domain_change(state, precision)
         lengths = (window * self._settings.source_batch_size for window in (1, RECENT))
         decays = [LAST_WEIGHT ** (batch.size / length) for length in lengths]
-        weights = before.after(batch.size, before.total.new_tensor(decays))
-        batch_weights = batch.size / weights.total  # (layer, 2)
+        weights = weights.after(batch.size, weights.total.new_tensor(decays))
         pooled = PooledDistance()
         rules = [
             ShrunkImageAverage(inputs, pooled, self._group)
-            for inputs in self._per_layer(
-                past, 1 - batch_weights[:, 0], weights.images()[:, 0], scale
-            )
+            for inputs in self._per_layer(past, 1 - batch.size / weights.total, weights, precision)
         ]
         with layers.following(rules):
             outputs = self._run(batch)
+        mean, variances = self._averages_after(rules, state)
         return self._after(
             outputs,
-            between=torch.cat(
-                [
-                    rule.between if rule.target else each
-                    for rule, each in zip(rules, state["between"].split(layers.sizes), strict=True)
-                ]
-            ),
-            recent=self._recent_after(rules, recent, batch_weights[:, 1]),
+            between=variances[0, 1],
+            recent=torch.cat((mean[1], variances[1])),
             weight=layers.merge_where_used(rules, weights.total, state["weight"]),
             squared_weight=layers.merge_where_used(rules, weights.squares, state["squared_weight"]),
             images=state["images"] + batch.size,
@@ -122,58 +115,48 @@ class RealisticModel(AdaptedModel):
 
     def _after_domain_change(
         self, state: State, precision: Tensor
-    ) -> tuple[ChannelStatistics, ChannelStatistics, ImageWeights]:
-        """The past and the recent average of all layers, and the weights of their images.
+    ) -> tuple[ChannelStatistics, ImageWeights]:
+        """Both averages, and the weights of their images.
 
-        As far as the domain has changed, the recent average replaces the past.
+        If the domain has changed, the short average replaces the long one, in part or in full.
         """
-        recent = ChannelStatistics(state["recent"][0], state["recent"][1:])
-        variance = torch.stack((state["target_variance"], state["between"]))  # (2, all channels)
-        past = ChannelStatistics(state["target_mean"], variance)
+        averages = _averages(state)
+        long, short = map(ChannelStatistics, averages.mean[:, 0], averages.variance)
         weights = ImageWeights(state["weight"], state["squared_weight"])
-        recent_images = weights.images()[:, 1]
-        replaced = new_domain_weight(past, recent, precision, recent_images, self._layers.channels)
+        images = weights.images()[:, 1]
+        replaced = new_domain_weight(long, short, precision, images, self._layers.channels)
         weights = ImageWeights(*(torch.lerp(each, each[:, 1:], replaced) for each in weights))
-        return mix(recent, past, replaced), recent, weights
+        return mix(short, averages, replaced), weights
 
     def _per_layer(
-        self, past: ChannelStatistics, past_weight: Tensor, images: Tensor, precision: Tensor
+        self,
+        past: ChannelStatistics,
+        past_weight: Tensor,
+        weights: ImageWeights,
+        precision: Tensor,
     ) -> Iterator[ShrinkageInputs]:
-        """The numbers that each layer needs.
-
-        past_weight: the weight of the past against the batch, (layer,). images: the effective
-        number of images, the batch included, (layer,).
-        """
-        layers, sizes = self._layers, self._layers.sizes
-        means, variances = past.mean.split(sizes), past.variance.split(sizes, dim=1)
+        """The numbers that each layer needs. past_weight: (layer, 2). weights: with the batch."""
+        layers, images = self._layers, weights.images()[:, 0]
         chance_precision = precision * layers.per_channel(chance_scale(images))
         return map(
             ShrinkageInputs,
-            map(ChannelStatistics, means, variances),
-            past_weight.unbind(),
+            _split(past, layers.sizes),
+            past_weight[:, :, None, None].unbind(),
             layers.split(layers.source),
-            precision.split(sizes),
-            chance_precision.split(sizes),
+            precision.split(layers.sizes),
+            chance_precision.split(layers.sizes),
             (self._settings.max_target_weight * (images > 1)).unbind(),
         )
 
-    def _recent_after(
-        self, rules: Sequence[ShrunkImageAverage], recent: ChannelStatistics, batch_weight: Tensor
-    ) -> Tensor:
-        """The short average with the batch, (3, all channels); batch_weight: of the batch in it."""
-        parts = [rule.batch for rule in rules if rule.target]
-        if len(parts) < len(rules):  # the others stay as they are
-            sizes = self._layers.sizes
-            old = map(
-                ChannelStatistics, recent.mean.split(sizes), recent.variance.split(sizes, dim=1)
-            )
-            parts = [rule.batch if rule.target else o for rule, o in zip(rules, old, strict=True)]
-        batch = ChannelStatistics(
-            torch.cat([each.mean for each in parts]),
-            torch.cat([each.variance for each in parts], dim=1),
-        )
-        mean, variances = mix(batch, recent, self._layers.per_channel(batch_weight))
-        return torch.cat((mean[None], variances))
+    def _averages_after(
+        self, rules: Sequence[ShrunkImageAverage], state: State
+    ) -> ChannelStatistics:
+        """Both averages with the batch; unchanged in layers that are not used."""
+        after = [rule.averages for rule in rules if rule.target]
+        if len(after) < len(rules):
+            old = _split(_averages(state), self._layers.sizes)
+            after = [r.averages if r.target else o for r, o in zip(rules, old, strict=True)]
+        return ChannelStatistics(*(torch.cat(each, dim=-1) for each in zip(*after, strict=True)))
 
     def freeze(self) -> nn.Module:
         """A plain copy of the original model with the mixed statistics."""
@@ -188,7 +171,7 @@ class RealisticModel(AdaptedModel):
         if not report.images or report.images < 2:
             return report
         images = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0]
-        scale = precision(layers.source.variance, layers.per_channel(layers.channels))
+        scale = source_precision(layers.source.variance, layers.per_channel(layers.channels))
         shift = (state["target_mean"] - layers.source.mean).square()
         distance = per_layer(shift * scale, layers.channels)
         chance = per_layer(state["between"] * scale, layers.channels) / (images - 1)
@@ -203,3 +186,15 @@ def _source_weights(rules: list[ShrunkImageAverage], state: State) -> Tensor:
     """The weight of the source in each layer, (layer,); 1 in layers that were not used."""
     unused = state["source_weight"].new_zeros(())
     return 1 - torch.stack([rule.target_weight if rule.target else unused for rule in rules])
+
+
+def _averages(state: State) -> ChannelStatistics:
+    """The long and the short average: mean (2, 1, all channels), variances (2, 2, all channels)."""
+    long = torch.stack((state["target_variance"], state["between"]))
+    mean = torch.stack((state["target_mean"], state["recent"][0]))
+    return ChannelStatistics(mean[:, None], torch.stack((long, state["recent"][1:])))
+
+
+def _split(averages: ChannelStatistics, sizes: list[int]) -> Iterator[ChannelStatistics]:
+    """Both averages of each layer."""
+    return map(ChannelStatistics, *(each.split(sizes, dim=-1) for each in averages))
