@@ -225,3 +225,14 @@ def test_files_that_hold_no_grid_are_refused(tmp_path: Path, text: str, told: st
         [each.experiments() for each in read_grids(tmp_path / "grid.toml")]
     with pytest.raises(OptionError, match="No such file"):
         read_grids(tmp_path / "other.toml")
+
+
+def test_models_run_on_the_dataset_that_they_were_trained_for() -> None:
+    axes = {"datasets": ["cifar10-c", "cifar100-c"], "models": ["cifar10", "cifar100"]}
+    found = grid(axes | {"methods": "tbn", "batch_sizes": 1})
+    assert [(each.dataset, each.model) for each in found] == [
+        ("cifar10-c", "cifar10"),
+        ("cifar100-c", "cifar100"),
+    ]
+    with pytest.raises(OptionError, match="none of the models was trained for any of the datasets"):
+        grid({"datasets": "cifar100-c", "models": "cifar10"})

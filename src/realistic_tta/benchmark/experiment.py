@@ -116,7 +116,7 @@ NAMES = ("datasets", "models", "scenarios", "methods", "orders")
 def grid(
     axes: Mapping[str, Any], hyperparameters: Mapping[str, Any] | None = None
 ) -> list[Experiment]:
-    """Every combination of the axes, in the order of AXES.
+    """Every combination of the axes, in the order of AXES; models run on their own dataset only.
 
     axes: a value or a list of values each. A method may carry switches, such as tent+guard.
     hyperparameters: by method.
@@ -138,7 +138,15 @@ def grid(
         raise OptionError(f"{count:,} experiments in one grid; expected at most 100,000")
     fields = [SINGULAR.get(name, name.removesuffix("s")) for name in AXES]
     chosen = [dict(zip(fields, each, strict=True)) for each in itertools.product(*values)]
+    chosen = [each for each in chosen if _fits(each["model"], each["dataset"])]
+    if not chosen:
+        raise OptionError("none of the models was trained for any of the datasets")
     return list(dict.fromkeys(_experiment(each, hyperparameters) for each in chosen))
+
+
+def _fits(model: str, dataset: str) -> bool:
+    """Whether the model was trained for the classes of the dataset."""
+    return model == EMBEDDED or dataset.startswith(f"{find_model(model).dataset}-c")
 
 
 def _values(name: str, given: Any) -> list[Any]:
