@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -13,13 +14,10 @@ from subjects import convolutional, images, on_cpu, stream
 from torch import Tensor, nn
 
 from realistic_tta import ModelError, adapt
-from realistic_tta.functional.label_hmm import P_STAY, LabelHMM, smooth
-
-
-def random_predictions(count: int, classes: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(count, classes, generator=generator, dtype=torch.float64)
-    return logits.softmax(dim=1)
+from realistic_tta.data.bundled_images import load_bundled_images
+from realistic_tta.functional import label_hmm
+from realistic_tta.functional.label_hmm import CONFIDENCE, P_STAY, LabelHMM, smooth
+from realistic_tta.models.checkpoints import load_model
 
 
 def noisy(labels: Tensor, classes: int, seed: int = 0, correct: float = 0.7) -> Tensor:
@@ -34,12 +32,32 @@ def noisy(labels: Tensor, classes: int, seed: int = 0, correct: float = 0.7) -> 
     return torch.where(torch.nn.functional.one_hot(chosen, classes).bool(), confidence, rest)
 
 
-def start(classes: int, p_stay: float | None = None) -> LabelHMM:
-    """Before the first image; with one p_stay, the only one that is possible."""
+EQUAL = torch.full((3,), 1 / 3, dtype=torch.float64)
+HYPOTHESES = list(itertools.product(range(len(CONFIDENCE)), range(len(P_STAY))))
+RUNS = [each for each in HYPOTHESES if P_STAY[each[1]] > 0]
+
+
+def start(classes: int, only: tuple[int, int] | None = None) -> LabelHMM:
+    """Before the first image, with class shares that stay equal; one hypothesis, or the prior."""
     hmm = LabelHMM.start(classes, torch.zeros((), dtype=torch.float64))
-    if p_stay is None:
+    hmm = hmm._replace(counts=torch.full_like(hmm.counts, 1e12))
+    if only is None:
         return hmm
-    return hmm._replace(p_model=torch.tensor([float(each == p_stay) for each in P_STAY]).double())
+    certain = torch.zeros_like(hmm.p_model)
+    certain[only] = 1
+    return hmm._replace(p_model=certain)
+
+
+def random_logits(count: int, classes: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+
+
+def temperature(logits: Tensor, confidence: float) -> float:
+    """The temperature at which the mean gap of the logits gives this confidence, by hand."""
+    gaps = [max(each) - sum(each) / len(each) for each in logits.tolist()]
+    gap: float = sum(gaps) / len(gaps)
+    return gap / math.log(confidence * (logits.shape[1] - 1) / (1 - confidence))
 
 
 def enumerate_paths(predictions: Tensor, p_stay: float, before: Tensor) -> tuple[Tensor, float]:
@@ -62,73 +80,108 @@ def enumerate_paths(predictions: Tensor, p_stay: float, before: Tensor) -> tuple
     return posterior / total, total
 
 
-EQUAL = torch.full((3,), 1 / 3, dtype=torch.float64)
+@pytest.fixture
+def no_hazard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_hmm, "HAZARD", 0.0)
 
 
-@pytest.mark.parametrize("p_stay", P_STAY)
-def test_each_p_stay_gives_the_posterior_over_all_label_sequences(p_stay: float) -> None:
-    predictions = random_predictions(5, 3)
-    found, after = smooth(start(3, p_stay), predictions)
-    expected, _ = enumerate_paths(predictions, p_stay, EQUAL)
-    torch.testing.assert_close(found, expected)
-    place = P_STAY.index(p_stay)
-    torch.testing.assert_close(after.posterior[place], expected[-1])
+@pytest.mark.usefixtures("no_hazard")
+@pytest.mark.parametrize("only", RUNS)
+def test_each_hypothesis_gives_the_posterior_over_all_label_sequences(
+    only: tuple[int, int],
+) -> None:
+    logits = random_logits(5, 3)
+    found, after = smooth(start(3, only), logits)
+    scale = temperature(logits, CONFIDENCE[only[0]])
+    expected, _ = enumerate_paths((logits / scale).softmax(dim=1), P_STAY[only[1]], EQUAL)
+    torch.testing.assert_close(after.posterior[only], expected[-1])
+    torch.testing.assert_close((found / scale).softmax(dim=1), expected)
 
 
-def test_their_mixture_is_weighted_by_the_likelihood_of_the_stream() -> None:
-    predictions = random_predictions(5, 3, seed=1)
-    prior = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
-    found, after = smooth(start(3)._replace(p_model=prior), predictions)
-    results = [enumerate_paths(predictions, p_stay, EQUAL) for p_stay in P_STAY]
-    joint = prior * torch.tensor([total for _, total in results], dtype=torch.float64)
-    weights = joint / joint.sum()
-    expected = sum(weight * each for weight, (each, _) in zip(weights, results, strict=True))
-    torch.testing.assert_close(found, expected)
-    kept = 0.999**5
-    fresh = start(3).p_model
-    torch.testing.assert_close(after.p_model, kept * weights + (1 - kept) * fresh)
+@pytest.mark.usefixtures("no_hazard")
+def test_their_weights_are_the_likelihoods_of_the_stream() -> None:
+    """Relative to constant shares, whose likelihood is 1 as images are compared with the shares."""
+    logits = random_logits(5, 3, seed=1)
+    _, after = smooth(start(3), logits)
+    prior = start(3).p_model
+    for only in RUNS:
+        scale = temperature(logits, CONFIDENCE[only[0]])
+        predictions = (logits / scale).softmax(dim=1)
+        _, total = enumerate_paths(predictions, P_STAY[only[1]], EQUAL)
+        ratio = (after.p_model[only] / prior[only]) / (after.p_model[0, 0] / prior[0, 0])
+        assert ratio.item() == pytest.approx(total)
 
 
+@pytest.mark.usefixtures("no_hazard")
 def test_images_before_the_batch_count() -> None:
     """Three images at once, or two and then one: the last posterior is that of all three."""
-    predictions = random_predictions(3, 3)
-    expected, _ = enumerate_paths(predictions, 0.8, EQUAL)
-    _, after = smooth(start(3, 0.8), predictions[:2])
-    equal_shares = after._replace(p_model=start(3, 0.8).p_model, counts=start(3).counts)
-    found, _ = smooth(equal_shares, predictions[2:])
-    torch.testing.assert_close(found, expected[2:])
+    (first,) = random_logits(1, 3)
+    logits = torch.stack((first, first.flip(0), first.roll(1)))  # all with one gap
+    scale = temperature(logits, CONFIDENCE[1])
+    expected, _ = enumerate_paths((logits / scale).softmax(dim=1), P_STAY[4], EQUAL)
+    _, after = smooth(start(3, (1, 4)), logits[:2])
+    found, _ = smooth(after, logits[2:])
+    torch.testing.assert_close((found / scale).softmax(dim=1), expected[2:])
 
 
-def follow(predictions: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Smoothed predictions, batch by batch, and the probability of runs after each batch."""
-    hmm, found, runs = LabelHMM.start(predictions.shape[1], predictions), [], []
-    for batch in predictions.split(size):
+def follow(logits: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Smoothed logits, batch by batch, and the probability of runs after each batch."""
+    hmm, found, runs = LabelHMM.start(logits.shape[1], logits), [], []
+    for batch in logits.split(size):
         smoothed, hmm = smooth(hmm, batch)
         found.append(smoothed)
-        runs.append(1 - hmm.p_model[0])
+        runs.append(1 - hmm.p_model[:, :2].sum())
     return torch.cat(found), torch.stack(runs)
 
 
 @pytest.mark.parametrize("size", [1, 16, 64])
+@pytest.mark.parametrize("scale", [1 / 3, 3.0])
+def test_logits_times_three_give_the_same_labels_and_three_times_the_logits(
+    size: int, scale: float
+) -> None:
+    logits = noisy(torch.arange(10).repeat_interleave(20), 10).log().double()
+    found, _ = follow(logits, size)
+    scaled, _ = follow(scale * logits, size)
+    torch.testing.assert_close(scaled, (scale * found).log_softmax(dim=1))
+
+
+@pytest.mark.parametrize("size", [1, 16, 64])
 @pytest.mark.parametrize("classes", [10, 100])
-def test_in_random_order_predictions_are_left_nearly_alone(size: int, classes: int) -> None:
+@pytest.mark.parametrize("scale", [1 / 3, 1.0, 3.0])
+def test_in_random_order_predictions_are_left_nearly_alone(
+    size: int, classes: int, scale: float
+) -> None:
     labels = torch.randint(classes, (640,), generator=torch.Generator().manual_seed(3))
-    predictions = noisy(labels, classes)
-    found, runs = follow(predictions, size)
+    logits = scale * noisy(labels, classes).log()
+    found, runs = follow(logits, size)
     assert runs.max() < 0.05
-    assert (found - predictions).abs().mean() < 0.005
-    assert (found.argmax(dim=1) != predictions.argmax(dim=1)).float().mean() < 0.01
+    assert (found.argmax(dim=1) != logits.argmax(dim=1)).float().mean() <= 0.003
 
 
-@pytest.mark.parametrize(("size", "left"), [(1, 0.9), (16, 0.5), (200, 0.3)])
+@pytest.mark.parametrize("size", [1, 50])
+def test_a_model_that_mostly_says_one_class_is_no_run(size: int) -> None:
+    """In random order half the predictions are one class, and every 150 images it is another."""
+    generator = torch.Generator().manual_seed(0)
+    predicted = torch.randint(10, (900,), generator=generator)
+    usual = torch.arange(6).repeat_interleave(150)
+    predicted = torch.where(torch.rand(900, generator=generator) < 0.5, usual, predicted)
+    logits = noisy(predicted, 10, correct=1.0).log()
+    found, _ = follow(logits, size)
+    assert torch.equal(found.argmax(dim=1), logits.argmax(dim=1))
+
+
+@pytest.mark.parametrize("scale", [1 / 3, 1.0, 3.0])
+@pytest.mark.parametrize(("size", "left"), [(1, 0.7), (16, 0.5), (200, 0.3)])
 @pytest.mark.parametrize("length", [10, 20, 100])
-def test_in_runs_neighbors_correct_an_image(size: int, left: float, length: int) -> None:
+def test_in_runs_neighbors_correct_an_image(
+    size: int, left: float, length: int, scale: float
+) -> None:
     """At most this part of the errors is left, the less the more images come at once."""
     labels = torch.arange(10).repeat_interleave(length).repeat(4)
-    predictions = noisy(labels, 10)
-    wrong = (predictions.argmax(dim=1) != labels).float().mean()
-    found, runs = follow(predictions, size)
-    assert runs[-1] > 0.99 * 0.999**size
+    logits = scale * noisy(labels, 10).log()
+    wrong = (logits.argmax(dim=1) != labels).float().mean()
+    found, runs = follow(logits, size)
+    assert runs[-1] > 0.99
     assert (found.argmax(dim=1) != labels).float().mean() < left * wrong
 
 
@@ -136,23 +189,37 @@ def test_the_end_of_runs_is_noticed() -> None:
     generator = torch.Generator().manual_seed(0)
     runs = torch.arange(10).repeat_interleave(20)
     labels = torch.cat((runs, torch.randint(10, (200,), generator=generator)))
-    _, found = follow(noisy(labels, 10), 1)
+    _, found = follow(noisy(labels, 10).log(), 1)
     assert found[190] > 0.99
     assert found[-1] < 0.1
 
 
-@given(st.integers(1, 9), st.integers(2, 6), st.integers(0, 99))
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 99))
 def test_probabilities_sum_to_one(count: int, classes: int, seed: int) -> None:
-    found, after = smooth(start(classes), random_predictions(count, classes, seed))
-    for each in (found, after.p_model, after.posterior):
-        assert each.min() >= 0
-        torch.testing.assert_close(each.sum(dim=-1), torch.ones_like(each.sum(dim=-1)))
-    assert after.counts.min() > 0
+    logits = random_logits(count, classes, seed)
+    found, after = smooth(LabelHMM.start(classes, logits), logits)
+    recent, posterior = after.recent.sum(dim=2), after.posterior.sum(dim=2)
+    for sums in (found.exp().sum(dim=1), after.p_model.sum(), recent, posterior):
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+    assert all(each.min() >= 0 for each in after)
 
 
-def test_a_prediction_of_zero_stays_finite() -> None:
-    certain = torch.eye(3)[[0, 1, 1, 2, 0]]
-    found, after = smooth(LabelHMM.start(3, certain), certain)
+@pytest.mark.parametrize("factor", [0.0, 1e-20, 1e4, 1e20])
+def test_extreme_logits_stay_finite(factor: float) -> None:
+    """Among them logits that are all equal, and classes that are never predicted for long."""
+    certain = factor * torch.eye(3)[[0] * 40 + [1] * 40 + [2] + [0] * 2000 + [2, 1]]
+    for size in (1, 200):
+        found, runs = follow(certain, size)
+        assert torch.isfinite(found).all()
+        assert torch.isfinite(runs).all()
+
+
+def test_a_class_not_seen_for_long_stays_finite_when_it_is_certain() -> None:
+    """Its recent share has become zero, as have all others' in the prediction."""
+    hmm = LabelHMM.start(3, torch.zeros(1))
+    alone = torch.tensor([1.0, 0.0, 0.0]).expand_as(hmm.recent)
+    hmm = hmm._replace(gap=torch.ones(1), images=torch.tensor([1000.0]), recent=alone)
+    found, after = smooth(hmm, torch.tensor([[0.0, 0.0, 1000.0]]))
     assert torch.isfinite(found).all()
     assert all(torch.isfinite(each).all() for each in after)
 
@@ -238,3 +305,51 @@ def test_a_model_without_logits_is_refused_and_nothing_changes() -> None:
     with pytest.raises(ModelError, match="expected logits"):
         adapted(images(2))
     assert adapted.health().batches == 0
+
+
+class Scaled(nn.Module):
+    def __init__(self, model: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.model, self.factor = model, factor
+
+    def forward(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self.model(batch)
+        return self.factor * logits
+
+
+@pytest.mark.parametrize("size", [1, 16, 200])
+def test_the_embedded_model_gains_on_sorted_images_at_each_scale_and_else_loses_nothing(
+    size: int,
+) -> None:
+    bundled = load_bundled_images()
+    pixels = torch.from_numpy(bundled.images[:200]).permute(0, 3, 1, 2).float() / 255
+    generator = torch.Generator().manual_seed(0)
+    pixels = (pixels + 0.04 * torch.randn(pixels.shape, generator=generator)).clamp(0, 1)
+    labels = torch.from_numpy(bundled.labels[:200])
+
+    def errors(order: Tensor, factor: float, *, smooth_labels: bool) -> float:
+        model = Scaled(load_model("cifar10"), factor)
+        adapted = adapt(model, "source", smooth_labels=smooth_labels)
+        found = torch.cat([adapted(pixels[part]).argmax(dim=1) for part in order.split(size)])
+        return (found != labels[order]).float().mean().item()
+
+    in_order, mixed = labels.argsort(stable=True), torch.randperm(200, generator=generator)
+    plain = errors(mixed, 1.0, smooth_labels=False)
+    assert plain > 0.2
+    for factor in (1 / 3, 1.0, 3.0):
+        assert errors(mixed, factor, smooth_labels=True) <= plain + 0.003
+        assert errors(in_order, factor, smooth_labels=True) < 0.6 * plain
+
+
+def test_a_state_resumes_in_the_middle_of_a_run() -> None:
+    """Its size follows from the number of classes, which a new instance does not know yet."""
+    predictions, _, _ = sorted_labels()
+    first, second = shown(predictions).split([150, 250])
+    adapted = adapt(FirstPixels(), "tbn", smooth_labels=True)
+    adapted(first)
+    again = adapt(FirstPixels(), "tbn", smooth_labels=True)
+    again.load_state_dict(adapted.state_dict())
+    fresh = adapt(FirstPixels(), "tbn", smooth_labels=True)(second[:8])
+    expected = adapted(second[:8])
+    assert torch.equal(again(second[:8]), expected)
+    assert not torch.equal(fresh, expected)

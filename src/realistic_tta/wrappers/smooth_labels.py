@@ -26,27 +26,27 @@ class Smoothing(Settings):
 class SmoothLabels(Wrapper):
     """Replaces the logits by the log-posterior of a hidden Markov model of the labels.
 
-    State: the three tensors of functional/label_hmm.py.
+    State: the tensors of functional/label_hmm.py.
     """
 
     name = "smooth_labels"
     settings_type = Smoothing
 
     def _initial_state(self) -> State:
-        # The number of classes follows from the first batch.
-        empty = torch.zeros(0, device=self._device)
-        return {"p_model": empty, "posterior": empty.view(0, 0), "counts": empty}
+        # The number of classes follows from the first batch; until then it is one.
+        return LabelHMM.start(1, torch.zeros(0, device=self._device))._asdict()
 
     def _resizable(self) -> set[str]:
-        return {"p_model", "posterior", "counts", *super()._resizable()}
+        return {*LabelHMM._fields, *super()._resizable()}
 
     def _predict(self, batch: Batch) -> Prediction:
         prediction = self._inner._predict(batch)
-        p = widen(find_logits(prediction.outputs)).softmax(dim=1)
+        logits = widen(find_logits(prediction.outputs))
         state = self._state()
-        hmm = LabelHMM(state["p_model"], state["posterior"], state["counts"])
-        if len(hmm.counts) != p.shape[1]:
-            hmm = LabelHMM.start(p.shape[1], p)
-        smoothed, after = smooth(hmm, p)
-        logits = smoothed.clamp_min(torch.finfo(smoothed.dtype).tiny).log()
-        return self._with(prediction, replace_logits(prediction.outputs, logits), **after._asdict())
+        hmm = LabelHMM(*(state[name] for name in LabelHMM._fields))
+        if hmm.counts.shape[-1] != logits.shape[1]:
+            hmm = LabelHMM.start(logits.shape[1], logits)
+        smoothed, after = smooth(hmm, logits)
+        return self._with(
+            prediction, replace_logits(prediction.outputs, smoothed), **after._asdict()
+        )
