@@ -33,7 +33,7 @@ class Loader(NamedTuple):
     images: Indices
 
 
-def one_severity(corruptions: Sequence[str], severity: int) -> tuple[Part, ...]:
+def one_severity(corruptions: Sequence[str], severity: int = 5) -> tuple[Part, ...]:
     """Every corruption once.
 
     >>> one_severity(["fog", "snow"], 5)
