@@ -74,7 +74,7 @@ def source_precision(source_variance: Tensor, channels: Tensor) -> Tensor:
 
 
 def unexplained(chance: Tensor | float, distance: Tensor) -> Tensor:
-    """How little chance explains a distance: from 0, not less than it, to 1.
+    """The part of a distance that chance does not explain, from 0 to 1.
 
         max(0, 1 - (chance / distance) ** 2)
 

@@ -207,7 +207,7 @@ class PooledDistance:
         self.chance: Tensor | float = 0.0
 
     def add(self, distance: Tensor, chance: Tensor) -> Tensor:
-        """Adds a layer; returns how little chance explains the sum, from 0 to 1."""
+        """Adds a layer; returns the part of the sum that chance does not explain, from 0 to 1."""
         self.distance = distance + self.distance
         self.chance = chance + self.chance
         return unexplained(self.chance, self.distance)
