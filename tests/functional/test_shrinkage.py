@@ -14,8 +14,8 @@ from realistic_tta.functional.shrinkage import (
     TINY,
     ImageWeights,
     chance_scale,
+    fluctuation,
     image_statistics,
-    new_domain_weight,
     source_precision,
     unexplained,
 )
@@ -67,13 +67,16 @@ def target_weight(
     images: float | Tensor,
     reference: ChannelStatistics | None = None,
     maximum: float = 0.5,
+    correlation_time: float = 1.0,
 ) -> float:
     """The weight of the target in one layer alone, for an average that rests on so many images."""
     reference = source() if reference is None else reference
     count = torch.as_tensor(images, dtype=torch.float64).squeeze()
     each = source_precision(reference.variance.double(), torch.full((CHANNELS,), CHANNELS))
     shift = average.mean.double() - reference.mean.double()
-    chance = torch.dot(average.variance[1].double(), each) * chance_scale(count)
+    chance = torch.dot(average.variance[1].double(), each) * chance_scale(
+        count, count.new_tensor(correlation_time)
+    )
     distance = TINY + torch.dot(shift * shift, each)
     weight = unexplained(chance, distance) * maximum * (count > 1)
     return weight.item()
@@ -138,14 +141,15 @@ def test_a_mean_far_above_the_deviation_costs_no_digits(ratio: float) -> None:
     torch.testing.assert_close(found.variance.double(), expected.variance, rtol=1e-4, atol=1e-5)
 
 
-@given(sizes, decays, seeds, st.floats(-3, 3), st.floats(0, 1))
+@given(sizes, decays, seeds, st.floats(-3, 3), st.floats(0, 4))
 def test_the_weight_is_that_of_the_formula(
-    counts: list[int], decay: float, seed: int, mean: float, maximum: float
+    counts: list[int], decay: float, seed: int, mean: float, time: float
 ) -> None:
     """Written out with NumPy; and it lies between 0 and the maximum."""
+    maximum = 0.7
     batches = [images(count, seed + i) for i, count in enumerate(counts)]
     average, image_weights = stream_statistics(batches, decay)
-    found = target_weight(average, image_weights.images(), source(mean), maximum)
+    found = target_weight(average, image_weights.images(), source(mean), maximum, time)
     assert 0 <= found <= maximum
     if sum(counts) == 1:
         assert found == 0
@@ -155,7 +159,7 @@ def test_the_weight_is_that_of_the_formula(
     center = np.average(means, axis=0, weights=weights)
     between = np.average((means - center) ** 2, axis=0, weights=weights)
     effective = weights.sum() ** 2 / (weights**2).sum()
-    chance = np.mean(between / (2 + 1e-5)) / min(effective - 1, 10)
+    chance = np.mean(between / (2 + 1e-5)) * max(1, time) ** 2 / min(effective - 1, 10)
     distance = np.mean((center - mean) ** 2 / (2 + 1e-5))
     expected = maximum * max(0.0, 1 - (chance / distance) ** 2)
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -192,50 +196,52 @@ def test_the_weight_increases_with_the_number_of_images() -> None:
     assert target_weight(average, 16) == target_weight(average, 1000)
 
 
-def recent_weight(past: Tensor, recent: Tensor, layers: int = 3) -> float:
-    """Of layers that all see the same images, one channel each."""
-    before, now = (image_statistics(each.repeat(1, layers, 1, 1)) for each in (past, recent))
-    ones = past.new_ones(layers)
-    channels = torch.ones(layers, dtype=torch.int64)
-    return new_domain_weight(before, now, ones, ones * len(recent), channels).item()
+def moved(past: Tensor, recent: Tensor) -> float:
+    """The fluctuation of one layer of one channel."""
+    before, now = image_statistics(past), image_statistics(recent)
+    ones = past.new_ones(1)
+    return fluctuation(before, now, ones, ones * len(recent), ones.long()).item()
 
 
 @given(seeds)
-def test_recent_images_of_another_domain_replace_the_past(seed: int) -> None:
-    """(5 / ratio) ** 2 is left of the past, by hand; nothing is replaced within one domain."""
-    everything = images(400, seed)[:, :1]
-    past, recent = everything[:384], everything[384:]
-    moved = recent + 4
-    between = past.mean(dim=(1, 2, 3)).var(correction=0)
-    ratio = (moved.mean() - past.mean()) ** 2 / (between / 16)
-    assert recent_weight(past, moved) == pytest.approx(1 - (5 / ratio.item()) ** 2, rel=1e-6)
-    assert recent_weight(past, past) == 0
+def test_the_fluctuation_is_in_units_of_chance(seed: int) -> None:
+    """By hand; each layer for itself."""
+    everything = images(400, seed)
+    past, recent = image_statistics(everything), image_statistics(everything[384:] + 4)
+    channels = torch.tensor([1, 2])
+    precision = source_precision(torch.ones(3, dtype=torch.float64), channels[[0, 1, 1]])
+    counts = torch.tensor([16.0, 16.0])
+    found = fluctuation(past, recent, precision, counts, channels).tolist()
+    means = everything.mean(dim=(2, 3))
+    distance = (means[384:].mean(0) + 4 - means.mean(0)) ** 2
+    between = means.var(dim=0, correction=0)
+    assert found[0] == pytest.approx((distance[0] / (between[0] / 16) * 1.5).item())
+    assert found[1] == pytest.approx((distance[1:].sum() / (between[1:].sum() / 16) * 1.5).item())
 
 
-def test_a_shift_of_the_last_layers_alone_is_no_new_domain() -> None:
-    """Another class in view moves the last layers; the median over the layers stays."""
-    everything = images(400, 3)[:, :1].expand(-1, 3, -1, -1)
-    past, recent = everything[:384], everything[384:].clone()
-    averages = [image_statistics(past), image_statistics(recent)]
-    ones, channels = past.new_ones(3), torch.ones(3, dtype=torch.int64)
+def test_the_fluctuation_is_about_1_in_random_order_and_larger_in_runs() -> None:
+    """Averages as realistic keeps them, batch by batch; runs of fifty images."""
+    everything = images(2000, 1, (1, 1))[:, :1]
+    runs = everything[::50].repeat_interleave(50, dim=0)
+    for stream, low, high in ((everything, 0.6, 1.5), (runs, 3.0, 30.0)):
+        found = []
+        for end in range(400, 2000, 8):
+            ages = torch.arange(end, 0, -1, dtype=torch.float64)
+            weights = [0.1 ** (ages / length) for length in (128, 16)]
+            means = [(w / w.sum()) @ stream[:end, 0, 0, 0] for w in weights]
+            between = (weights[0] / weights[0].sum()) @ (stream[:end, 0, 0, 0] - means[0]) ** 2
+            count = (weights[1].sum() ** 2 / weights[1].square().sum())[None]
+            variances = torch.stack((between, between))[:, None]
+            past, recent = (ChannelStatistics(mean[None], variances) for mean in means)
+            ones = count.new_ones(1)
+            found.append(fluctuation(past, recent, ones, count, ones.long()).item())
+        assert low < np.mean(found) < high
 
-    def weight(shift: list[float]) -> float:
-        moved = averages[1].mean + torch.tensor(shift)
-        there = ChannelStatistics(moved, averages[1].variance)
-        return new_domain_weight(averages[0], there, ones, 16 * ones, channels).item()
 
-    assert weight([0.0, 0.0, 9.0]) == 0
-    assert weight([0.0, 9.0, 9.0]) > 0.9
-
-
-def test_layers_without_images_do_not_vote() -> None:
-    nothing = ChannelStatistics(torch.zeros(3), torch.zeros(2, 3))
-    ones, channels = torch.ones(3), torch.ones(3, dtype=torch.int64)
-    assert new_domain_weight(nothing, nothing, ones, 0 / (0 * ones), channels) == 0
-    past = ChannelStatistics(torch.zeros(3), torch.tensor([[1.0, 0.0, 0.0]]).repeat(2, 1))
-    recent = ChannelStatistics(torch.tensor([9.0, 0.0, 0.0]), past.variance)
-    counts = torch.tensor([16.0, float("nan"), float("nan")])
-    assert new_domain_weight(past, recent, ones, counts, channels) > 0.9
+def test_the_same_images_have_not_moved() -> None:
+    assert moved(images(9, 0)[:, :1], images(9, 0)[:, :1]) == 0
+    nothing = torch.zeros(4, 1, 2, 2)
+    assert np.isnan(moved(nothing, nothing))
 
 
 def constant(value: float) -> Tensor:

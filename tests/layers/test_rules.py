@@ -18,7 +18,6 @@ from realistic_tta.layers.rules import (
     MovingAverage,
     PooledDistance,
     RectifiedMovingAverage,
-    ShrinkageInputs,
     ShrunkImageAverage,
     StatisticsRule,
     TrainingStatistics,
@@ -53,22 +52,18 @@ def following(norm: nn.Module, rule: StatisticsRule) -> AdaptiveBatchNorm:
     return AdaptiveBatchNorm(norm, "0", slot, 0)
 
 
-def shrinkage_inputs(past_weight: float = 0.0, past: Tensor | None = None) -> ShrinkageInputs:
-    """Of a layer that has seen `past`, or nothing; four images count."""
+def shrunk(
+    past_weight: float = 0.0, past: Tensor | None = None, pooled: PooledDistance | None = None
+) -> ShrunkImageAverage:
+    """The rule of a layer that has seen `past`, or nothing; four images count."""
     average = ChannelStatistics(torch.zeros(2, 1, 2), torch.zeros(2, 2, 2))
     if past is not None:  # both averages are the same
         mean, variances = image_statistics(past)
         average = ChannelStatistics(mean.expand(2, 1, 2), variances.expand(2, 2, 2))
-    channels = torch.full((2,), 2)
-    each = source_precision(SOURCE.variance, channels)
-    return ShrinkageInputs(
-        average,
-        torch.full((2, 1, 1), past_weight),
-        SOURCE,
-        each,
-        each / 3,
-        torch.tensor(0.5),
-    )
+    each = source_precision(SOURCE.variance, torch.full((2,), 2))
+    weight, maximum = torch.full((2, 1, 1), past_weight), torch.tensor(0.5)
+    pooled = PooledDistance() if pooled is None else pooled
+    return ShrunkImageAverage(average, weight, SOURCE, each, each / 3, maximum, pooled, None)
 
 
 def check(found: ChannelStatistics | None, expected: ChannelStatistics) -> None:
@@ -128,7 +123,7 @@ def test_a_rule_that_was_not_used_has_no_target() -> None:
         BatchStatistics(None),
         InterpolatedStatistics(SOURCE, 0.5, None),
         MovingAverage(copy_of(BEFORE), BEFORE, 0.1, None),
-        ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None),
+        shrunk(),
         TrainingStatistics(),
     ]
     assert [rule.target for rule in rules] == [None] * len(rules)
@@ -185,7 +180,7 @@ def test_gradients_pass_through_the_statistics() -> None:
 def test_an_average_over_images_counts_every_use_alike() -> None:
     """A second use is normalized with the statistics of both, in equal parts."""
     first, second = uses([4, 2])
-    rule = ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None)
+    rule = shrunk()
     expected = truth([first], 0)
     distance = chance = 0.0
     for part in (first, second):
@@ -206,10 +201,10 @@ def test_an_average_over_images_counts_every_use_alike() -> None:
 def test_a_layer_is_shrunk_by_the_distance_of_the_layers_before_it_too() -> None:
     """The same layer gets more of the target after one that has moved far, and less of it alone."""
     few = uses([4])[0]
-    alone = ShrunkImageAverage(shrinkage_inputs(), PooledDistance(), None)
+    alone = shrunk()
     alone.statistics(few)
     pooled = PooledDistance()
-    first, second = (ShrunkImageAverage(shrinkage_inputs(), pooled, None) for _ in range(2))
+    first, second = (shrunk(pooled=pooled) for _ in range(2))
     first.statistics(few + 9)
     second.statistics(few)
     assert alone.target_weight < second.target_weight < first.target_weight < 0.5
@@ -217,7 +212,7 @@ def test_a_layer_is_shrunk_by_the_distance_of_the_layers_before_it_too() -> None
 
 def test_an_average_over_images_starts_from_the_past_that_it_is_given() -> None:
     before, batch = uses([3, 5])
-    rule = ShrunkImageAverage(shrinkage_inputs(3 / 8, before), PooledDistance(), None)
+    rule = shrunk(3 / 8, before)
     rule.statistics(batch)
     assert rule.target is not None
     check(rule.target, truth([before, batch], 0))

@@ -53,6 +53,8 @@ class StraightLineRealistic:
     def __init__(self, model: nn.Module, source_batch: int = 128, maximum: float = 0.5) -> None:
         self.model = copy.deepcopy(model).double().eval()
         self.maximum = maximum
+        self.source_batch = source_batch
+        self.correlation_time = 1.0
         self.layers: list[Any] = [
             module
             for module in self.model.modules()
@@ -67,9 +69,13 @@ class StraightLineRealistic:
 
     @torch.no_grad()
     def __call__(self, batch: Tensor) -> Tensor:
-        ratios = [self.ratio(number) for number in range(len(self.layers)) if self.images[number]]
-        ratio = statistics.median_low(ratios) if ratios else 0.0
-        self.replaced = 1 - (5 / ratio) ** 2 if ratio > 5 else 0.0
+        ratios = [self.ratio(number) if known else None for number, known in enumerate(self.images)]
+        used = [ratio for ratio in ratios if ratio is not None]
+        median, last = statistics.median_low(used) if used else 0.0, ratios[-1] or 0.0
+        threshold = 8 * max(1.0, self.correlation_time)
+        self.replaced = 1 - (threshold / median) ** 2 if median > threshold else 0.0
+        step = (1 - 0.1 ** (len(batch) / self.source_batch)) * (1 - self.replaced)
+        self.correlation_time += step * (last / max(1.0, median) - self.correlation_time)
         self.distance = self.chance = 0.0
         outputs: Tensor = self.model(batch.double())
         return outputs
@@ -83,7 +89,7 @@ class StraightLineRealistic:
         between = long.of([(mean - past) ** 2 for mean in means])
         chance = float((between / scale).mean()) / short.images
         distance = float(((short.of(means) - past) ** 2 / scale).mean())
-        return distance / chance if chance else 0.0 if not distance else 1e30
+        return 1.5 * distance / chance if chance else 0.0 if not distance else 1e30
 
     def normalize(self, number: int, x: Tensor) -> Tensor:
         layer, known = self.layers[number], self.images[number]
@@ -117,7 +123,8 @@ class StraightLineRealistic:
             return 0.0
         between = long.of([(image.mean(1) - target) ** 2 for image in known])
         scale = layer.running_var + 1e-5
-        self.chance += float((between / scale).mean()) / min(long.images - 1, 10)
+        correlated = max(1.0, self.correlation_time) ** 2
+        self.chance += float((between / scale).mean()) * correlated / min(long.images - 1, 10)
         self.distance += float(((target - layer.running_mean) ** 2 / scale).mean())
         ratio = self.chance / self.distance if self.distance else float("inf")
         return self.maximum * max(0.0, 1 - ratio**2)

@@ -3,7 +3,8 @@
 Used by methods/realistic.py and its rule in layers/rules.py. An image counts as one observation,
 because its positions are not independent. The variance between the images' means tells how far an
 average over images lies from its expectation by chance alone. Distances between means are compared
-with that, to see whether the stream differs from the source, and whether it has changed.
+with that, to see whether the stream differs from the source, whether it has changed, and whether
+its labels come in runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TINY = 1e-12  # keeps 0 / 0 from being NaN
 # Clean images, too, differ from the training images, which were cropped and augmented: by about as
 # much as a mean over so many images differs from its expectation.
 FEW_IMAGES = 10
-SHIFT_RATIO = 5  # recent images so many times further from the past than by chance are a new domain
+OVERLAP = 2 / 3  # of the chance that remains between two averages that share the recent images
 
 
 class ImageWeights(NamedTuple):
@@ -87,36 +88,38 @@ def unexplained(chance: Tensor | float, distance: Tensor) -> Tensor:
     return (1 - ratio * ratio).clamp_min(0)
 
 
-def chance_scale(images: Tensor) -> Tensor:
+def chance_scale(images: Tensor, correlation_time: Tensor) -> Tensor:
     """The factor from the variance between images to `chance`, for means of so many images.
 
-    1 / min(images - 1, FEW_IMAGES)
+        max(1, correlation_time) ** 2 / min(images - 1, FEW_IMAGES)
+
+    correlation_time: about how many images of the stream tell as much as one independent image. It
+    is squared because it is underestimated: the average moves along with a run of labels.
     """
-    return 1 / (images - 1).clamp(TINY, FEW_IMAGES)
+    return correlation_time.clamp_min(1).square() / (images - 1).clamp(TINY, FEW_IMAGES)
 
 
-def new_domain_weight(
+def fluctuation(
     past: ChannelStatistics,
     recent: ChannelStatistics,
     precision: Tensor,
     recent_images: Tensor,
     channels: Tensor,
 ) -> Tensor:
-    """The weight of recent images against all past ones, from 0 to 1, for the whole model: ().
+    """The squared distance of the recent mean from the past one, in units of chance: (layer,).
 
         distance = mean over channels of (recent mean - past mean) ** 2 / source variance
-        chance = mean over channels of between / recent images / source variance
-        weight = unexplained(SHIFT_RATIO, median over layers of distance / chance)
+        chance = mean over channels of 2/3 * between / recent images / source variance
+        fluctuation = distance / chance
 
-    A new domain moves most layers; another class in view moves the last ones. Hence the median.
+    About 1 if the images come in random order; NaN in layers that were not used.
 
-    past, recent: of all layers, (all channels,). The second variance is the one between images.
+    past, recent: of all layers, (all channels,); the past includes the recent images. The second
+    variance is the one between images.
     recent_images: effective number, (layer,). channels: of each layer, (layer,).
     """
     distance = per_layer((recent.mean - past.mean).square() * precision, channels)
-    chance = per_layer(past.variance[1] * precision, channels) / recent_images
-    ratio = torch.nanmedian(distance / chance)  # unused layers have 0 / 0
-    return torch.nan_to_num(unexplained(SHIFT_RATIO, ratio))
+    return distance / per_layer(past.variance[1] * precision, channels) * recent_images / OVERLAP
 
 
 def per_layer(values: Tensor, channels: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ A layer may be used several times in one pass. All its inputs then count as one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
@@ -178,8 +179,33 @@ class RectifiedMovingAverage(MovingAverage):
         return mix(self.source, super().statistics(inputs), self.source_weight)
 
 
-class ShrinkageInputs(NamedTuple):
-    """The numbers of one layer that ShrunkImageAverage needs; see functional/shrinkage.py.
+@dataclass
+class PooledDistance:
+    """The distance from the source, and what chance explains, summed over the layers of a pass.
+
+    The layers share one object for each pass.
+    """
+
+    distance: Tensor | float = TINY
+    chance: Tensor | float = 0.0
+
+    def add(self, distance: Tensor, chance: Tensor) -> Tensor:
+        """Adds a layer; returns the part of the sum that chance does not explain, from 0 to 1."""
+        self.distance = distance + self.distance
+        self.chance = chance + self.chance
+        return unexplained(self.chance, self.distance)
+
+
+@dataclass
+class ShrunkImageAverage:
+    """An average over images, shrunk to the source by how much chance explains: realistic's rule.
+
+        distance = mean over channels of (target mean - source mean) ** 2 / source variance
+        chance = mean over channels of between / source variance * chance_scale(images)
+        target_weight = maximum * max(0, 1 - (chance / distance) ** 2)
+
+    with distance and chance summed over this layer and those before it. After the pass,
+    `averages` are both averages with the batch, and `target_weight` is the weight in the mix.
 
     past: the long and the short average before the batch: mean, (2, 1, channel), and both
         variances, (2, 2, channel). past_weight: their weights against the batch, (2, 1, 1).
@@ -194,68 +220,34 @@ class ShrinkageInputs(NamedTuple):
     precision: Tensor
     chance_precision: Tensor
     maximum: Tensor
-
-
-class PooledDistance:
-    """The distance from the source, and what chance explains, summed over the layers of a pass.
-
-    The layers share one object for each pass.
-    """
-
-    def __init__(self) -> None:
-        self.distance: Tensor | float = TINY
-        self.chance: Tensor | float = 0.0
-
-    def add(self, distance: Tensor, chance: Tensor) -> Tensor:
-        """Adds a layer; returns the part of the sum that chance does not explain, from 0 to 1."""
-        self.distance = distance + self.distance
-        self.chance = chance + self.chance
-        return unexplained(self.chance, self.distance)
-
-
-class ShrunkImageAverage:
-    """An average over images, shrunk to the source by how much chance explains: realistic's rule.
-
-        distance = mean over channels of (target mean - source mean) ** 2 / source variance
-        chance = mean over channels of between / min(images - 1, 10) / source variance
-        target_weight = maximum * max(0, 1 - (chance / distance) ** 2)
-
-    with distance and chance summed over this layer and those before it. After the pass,
-    `averages` are both averages with the batch, and `target_weight` is the weight in the mix.
-    """
-
+    pooled: PooledDistance
+    group: ProcessGroup | None
     target: ChannelStatistics | None = None
-    averages: ChannelStatistics
-    target_weight: Tensor
+    batch: ChannelStatistics | None = None
+    uses: int = 0
 
-    def __init__(
-        self, inputs: ShrinkageInputs, pooled: PooledDistance, group: ProcessGroup | None
-    ) -> None:
-        self.inputs = inputs
-        self.pooled = pooled
-        self.group = group
-        self.min_values = 1 if group is None else 0
-        self.batch: ChannelStatistics
-        self.uses = 0
+    @property
+    def min_values(self) -> int:
+        """One value per channel; with a group, another process may have it."""
+        return 1 if self.group is None else 0
 
     def statistics(self, inputs: Tensor) -> ChannelStatistics:
         """The mix of both; `target` is the average before mixing."""
-        past, past_weight, source, precision, chance_precision, maximum = self.inputs
         if self.group is None:
-            batch = image_statistics(inputs, near=past.mean[0, 0])
+            batch = image_statistics(inputs, near=self.past.mean[0, 0])
         else:
             batch = self.group.image_statistics(inputs)
-        if self.uses:  # an earlier use of the layer in the same pass
+        if self.batch:  # from an earlier use of the layer in the same pass
             batch = mix(self.batch, batch, self.uses / (self.uses + 1))
         self.batch, self.uses = batch, self.uses + 1
-        self.averages = mix(past, batch, past_weight)
+        self.averages = mix(self.past, batch, self.past_weight)
         mean, (variance, between) = self.averages.mean[0, 0], self.averages.variance[0]
         self.target = ChannelStatistics(mean, variance)
-        shift = mean - source.mean
-        distance = torch.dot(shift * shift, precision)
-        chance = torch.dot(between, chance_precision)
-        self.target_weight = self.pooled.add(distance, chance) * maximum
-        return mix(self.target, source, self.target_weight)
+        shift = mean - self.source.mean
+        distance = torch.dot(shift * shift, self.precision)
+        chance = torch.dot(between, self.chance_precision)
+        self.target_weight = self.pooled.add(distance, chance) * self.maximum
+        return mix(self.target, self.source, self.target_weight)
 
 
 class MeasuredStatistics(NamedTuple):

@@ -2,16 +2,22 @@
 
 The default method. Every layer keeps two averages of the stream's statistics over images: a long
 one, in which the weight of an image falls to a tenth within as many images as a training batch had,
-and a short one over an eighth of that. When the domain changes, the short one replaces the past.
-Both include the variance between images, which tells how uncertain an average is. The target gets
-half of the weight in the paper's mix with the source (Eq. 7), or less: the less, the more of its
-distance from the source chance alone explains. It takes one pass, and the current batch counts.
+and a short one over an eighth of that. Both include the variance between images, which tells how
+uncertain an average is. The target gets half of the weight in the paper's mix with the source
+(Eq. 7), or less: the less, the more of its distance from the source chance alone explains.
+
+The distance between both averages tells two things. When the domain changes, most layers move, and
+the short average replaces the past. When labels come in runs, the last layer moves most, again and
+again; then few images are as good as one, and chance explains more.
+
+It takes one pass, and the current batch counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -30,15 +36,17 @@ from realistic_tta.functional.channel_statistics import ChannelStatistics, mix
 from realistic_tta.functional.shrinkage import (
     ImageWeights,
     chance_scale,
-    new_domain_weight,
+    fluctuation,
     per_layer,
     source_precision,
+    unexplained,
 )
 from realistic_tta.layers.adaptive_layers import AdaptiveLayers
-from realistic_tta.layers.rules import PooledDistance, ShrinkageInputs, ShrunkImageAverage
+from realistic_tta.layers.rules import PooledDistance, ShrunkImageAverage
 
 LAST_WEIGHT = 0.1  # of an image one training batch ago: the threshold of the paper's Proposition 2
 RECENT = 1 / 8  # the length of the short average, as a part of the long one's
+SHIFT_RATIO = 8  # recent images so many times further from the past than by chance are a new domain
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,8 @@ class RealisticModel(AdaptedModel):
     Its state adds `between`, the variance between the images' means, (all channels,); `recent`,
     mean, variance and variance between images of the short average, (3, all channels); the sums of
     the images' weights and of their squares in both averages, `weight` and `squared_weight`,
-    (layer, 2); and the number of `images`.
+    (layer, 2); `correlation_time`, about how many images tell as much as one independent image, ();
+    and the number of `images`.
     """
 
     name = "realistic"
@@ -84,6 +93,7 @@ class RealisticModel(AdaptedModel):
             "recent": torch.stack((*self._layers.source, between)),
             "weight": none,
             "squared_weight": none.clone(),
+            "correlation_time": state["source_weight"].new_ones(()),
             "images": self._zero_batches(),
         }
 
@@ -91,15 +101,25 @@ class RealisticModel(AdaptedModel):
         """One pass; each layer averages the batch in, and mixes the result with the source."""
         state, layers = self._state(), self._layers
         precision = source_precision(layers.source.variance, layers.per_channel(layers.channels))
-        past, weights = self._after_domain_change(state, precision)
         lengths = (window * self._settings.source_batch_size for window in (1, RECENT))
         decays = [LAST_WEIGHT ** (batch.size / length) for length in lengths]
+        past, weights, correlation_time = self._past(state, precision, decays[0])
         weights = weights.after(batch.size, weights.total.new_tensor(decays))
-        pooled = PooledDistance()
-        rules = [
-            ShrunkImageAverage(inputs, pooled, self._group)
-            for inputs in self._per_layer(past, 1 - batch.size / weights.total, weights, precision)
-        ]
+        images = weights.images()[:, 0]
+        chance_precision = precision * layers.per_channel(chance_scale(images, correlation_time))
+        rules = list(
+            map(
+                ShrunkImageAverage,
+                _split(past, layers.sizes),
+                (1 - batch.size / weights.total)[:, :, None, None],
+                layers.split(layers.source),
+                precision.split(layers.sizes),
+                chance_precision.split(layers.sizes),
+                self._settings.max_target_weight * (images > 1),
+                repeat(PooledDistance()),
+                repeat(self._group),
+            )
+        )
         with layers.following(rules):
             outputs = self._run(batch)
         mean, variances = self._averages_after(rules, state)
@@ -109,44 +129,31 @@ class RealisticModel(AdaptedModel):
             recent=torch.cat((mean[1], variances[1])),
             weight=layers.merge_where_used(rules, weights.total, state["weight"]),
             squared_weight=layers.merge_where_used(rules, weights.squares, state["squared_weight"]),
+            correlation_time=correlation_time,
             images=state["images"] + batch.size,
             **target_after(layers, rules, state, _source_weights(rules, state)),
         )
 
-    def _after_domain_change(
-        self, state: State, precision: Tensor
-    ) -> tuple[ChannelStatistics, ImageWeights]:
-        """Both averages, and the weights of their images.
+    def _past(
+        self, state: State, precision: Tensor, decay: float
+    ) -> tuple[ChannelStatistics, ImageWeights, Tensor]:
+        """Both averages before the batch, the weights of their images, and the correlation time.
 
-        If the domain has changed, the short average replaces the long one, in part or in full.
+        A new domain moves most layers: if the median layer has moved, the short average replaces
+        the long one, in part or in full. Another class in view moves the last layer more than the
+        others: where that happens again and again, labels come in runs, and chance explains more.
         """
         averages = _averages(state)
         long, short = map(ChannelStatistics, averages.mean[:, 0], averages.variance)
         weights = ImageWeights(state["weight"], state["squared_weight"])
         images = weights.images()[:, 1]
-        replaced = new_domain_weight(long, short, precision, images, self._layers.channels)
+        moved = fluctuation(long, short, precision, images, self._layers.channels)
+        median, last = torch.nan_to_num(torch.stack((moved.nanmedian(), moved[-1])))
+        time = state["correlation_time"]
+        replaced = torch.nan_to_num(unexplained(SHIFT_RATIO * time.clamp_min(1), median))
+        time = torch.lerp(time, last / median.clamp_min(1), (1 - decay) * (1 - replaced))
         weights = ImageWeights(*(torch.lerp(each, each[:, 1:], replaced) for each in weights))
-        return mix(short, averages, replaced), weights
-
-    def _per_layer(
-        self,
-        past: ChannelStatistics,
-        past_weight: Tensor,
-        weights: ImageWeights,
-        precision: Tensor,
-    ) -> Iterator[ShrinkageInputs]:
-        """The numbers that each layer needs. past_weight: (layer, 2). weights: with the batch."""
-        layers, images = self._layers, weights.images()[:, 0]
-        chance_precision = precision * layers.per_channel(chance_scale(images))
-        return map(
-            ShrinkageInputs,
-            _split(past, layers.sizes),
-            past_weight[:, :, None, None].unbind(),
-            layers.split(layers.source),
-            precision.split(layers.sizes),
-            chance_precision.split(layers.sizes),
-            (self._settings.max_target_weight * (images > 1)).unbind(),
-        )
+        return mix(short, averages, replaced), weights, time
 
     def _averages_after(
         self, rules: Sequence[ShrunkImageAverage], state: State

@@ -29,7 +29,7 @@ _GOOD = "good:"  # prefix of the names under which the last good state is kept
 class GuardSettings(Settings):
     """The hyperparameters of the guard, chosen on corruptions that no benchmark uses.
 
-    window: the number of images that are compared, the last ones.
+    window: the number of images that are compared: the last ones, or a part of a larger batch.
     min_images: the number of images from which on the method may answer.
     margin: the advantage in nats that the method must have to answer.
     every: a trusted method is compared on one in so many images, to save source forward passes.
@@ -126,15 +126,15 @@ class Guard(Wrapper):
         """Updates the comparison with this batch, and answers with the better model."""
         settings, state = self._settings, self._state()
         adapted, source = state["adapted"], state["source"]
-        recent = _append(state["recent"], logits, settings.recent)
+        recent = append(state["recent"], logits, settings.recent)
         if self._lost_information(recent, adapted, counters):
             adapted, source = adapted[:0], source[:0]
         sampling = counters.trusted and len(adapted) >= settings.window
         asked = every_nth(counters.seen, batch.size, settings.every if sampling else 1)
         source_outputs = self._inner._run_source(batch.select(asked)) if asked.any() else None
         if source_outputs is not None and (found := logits_in(source_outputs)) is not None:
-            adapted = _append(adapted, logits[asked.to(logits.device)], settings.window)
-            source = _append(source, widen(found), settings.window)
+            adapted = append(adapted, logits[asked.to(logits.device)], settings.window)
+            source = append(source, widen(found), settings.window)
         trusted = bool(counters.trusted)
         if asked.any() and len(adapted) >= settings.min_images:
             trusted = advantage(adapted, source) > settings.margin
@@ -235,7 +235,16 @@ def every_nth(seen: int, size: int, every: int) -> Tensor:
     return (torch.arange(seen, seen + size, device="cpu") % every) == 0
 
 
-def _append(window: Tensor, new: Tensor, most: int) -> Tensor:
-    """The last rows of both, (image, class)."""
+def append(window: Tensor, new: Tensor, most: int) -> Tensor:
+    """The last rows of both, (image, class); of a batch that is larger, evenly spaced ones.
+
+    >>> before, batch = torch.zeros(3, 1, device="cpu"), torch.arange(6.0, device="cpu")[:, None]
+    >>> append(before, batch[1:3], most=3).flatten().tolist()
+    [0.0, 1.0, 2.0]
+    >>> append(before, batch, most=3).flatten().tolist()
+    [0.0, 2.0, 4.0]
+    """
+    if len(new) > most:
+        return new[torch.arange(most, device=new.device) * len(new) // most]
     same = window.ndim == 2 and window.shape[1] == new.shape[1]
-    return torch.cat([window.to(new), new])[-most:] if same else new[-most:].clone()
+    return torch.cat([window.to(new), new])[-most:] if same else new.clone()
