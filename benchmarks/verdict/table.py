@@ -200,7 +200,7 @@ def smooth_labels(verdict: Verdict) -> list[Row]:
 
 def claims(verdict: Verdict) -> list[Row]:
     """Every row, in the order of the claims."""
-    unlike = ("mixed", "gradual", "correlated")
+    unlike = ("mixed", "gradual", "correlated", "clean_correlated")
     severities = [s for level in (1, 3) for s in verdict.streams("continual", level)]
     rows = batch_size_1(verdict) + other_methods(verdict)
     rows += against_source(verdict, "c.", verdict.streams("clean"), "realistic", 0.3)

@@ -72,7 +72,7 @@ class StraightLineRealistic:
         ratios = [self.ratio(number) if known else None for number, known in enumerate(self.images)]
         used = [ratio for ratio in ratios if ratio is not None]
         median, last = statistics.median_low(used) if used else 0.0, ratios[-1] or 0.0
-        threshold = 8 * max(1.0, self.correlation_time)
+        threshold = 4 * max(1.0, self.correlation_time)
         self.replaced = 1 - (threshold / median) ** 2 if median > threshold else 0.0
         step = (1 - 0.1 ** (len(batch) / self.source_batch)) * (1 - self.replaced)
         self.correlation_time += step * (last / max(1.0, median) - self.correlation_time)

@@ -46,7 +46,7 @@ from realistic_tta.layers.rules import PooledDistance, ShrunkImageAverage
 
 LAST_WEIGHT = 0.1  # of an image one training batch ago: the threshold of the paper's Proposition 2
 RECENT = 1 / 8  # the length of the short average, as a part of the long one's
-SHIFT_RATIO = 8  # recent images so many times further from the past than by chance are a new domain
+SHIFT_RATIO = 4  # recent images so many times further from the past than by chance are a new domain
 
 
 @dataclass(frozen=True)

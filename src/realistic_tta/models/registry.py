@@ -137,12 +137,12 @@ MODELS |= {  # of the verdict
         ("resnet-20-hard-labels", _resnet_20, 10, "cifar10",
          "--arch resnet-20 --label-smoothing 0 --epochs 12 --early-side 24 --seed 1"),
         ("resnet-20-soft-labels", _resnet_20, 10, "cifar10",
-         "--arch resnet-20 --label-smoothing 0.3 --epochs 8 --early-side 24 --seed 3"),
+         "--arch resnet-20 --label-smoothing 0.3 --epochs 14 --early-side 24 --seed 3"),
         ("resnet-20-cifar100-slow-statistics", _resnet_20, 100, "cifar100",
          ("--arch resnet-20 --dataset cifar100 --bn-momentum 0.01 --epochs 12 --early-side 24 "
           "--seed 2")),
         ("wrn-16-2-augmix", _cifar_wrn, 10, "cifar10",
-         "--arch wrn-16-2 --augmix --epochs 8 --early-side 24 --seed 4"),
+         "--arch wrn-16-2 --augmix --epochs 10 --early-side 24 --seed 4"),
     )
 }  # fmt: skip
 
