@@ -1,10 +1,10 @@
-"""Prints the table of the verdict from the records of verdict.toml, as Markdown.
+"""Prints the verdict from the records of verdict.toml, as Markdown.
 
     python benchmarks/verdict/table.py rtta-verdict
 
-One row per claim and model. A cell is a difference of errors in percentage points, as mean and
-standard error over the seeds; each seed shows both methods the same stream. The column "source" is
-an error. A cell above the limit of its claim is marked, and listed again at the end.
+One table per claim, one row per model. A cell is a difference of errors in percentage points, as
+mean and standard error over the seeds; each seed shows both methods the same stream. The column
+"source" is an error. A cell above the limit of its claim is marked, and listed again at the end.
 """
 
 from __future__ import annotations
@@ -201,12 +201,12 @@ def smooth_labels(verdict: Verdict) -> list[Row]:
 def claims(verdict: Verdict) -> list[Row]:
     """Every row, in the order of the claims."""
     unlike = ("mixed", "gradual", "correlated", "clean_correlated")
-    severities = [s for level in (1, 3) for s in verdict.streams("continual", level)]
+    severities = [s for level in (1, 3, 5) for s in verdict.streams("continual", level)]
     rows = batch_size_1(verdict) + other_methods(verdict)
     rows += against_source(verdict, "c.", verdict.streams("clean"), "realistic", 0.3)
     for scenario in unlike:
         rows += against_source(verdict, "d.", verdict.streams(scenario), "realistic", 0.0)
-    for stream in [*severities, *verdict.streams("continual")]:
+    for stream in severities:
         limit = 0.3 if stream.severity == 1 else None
         rows += against_source(verdict, "e.", [stream], "realistic", limit)
     rows += against_source(verdict, "f.", verdict.streams(), "realistic+guard", 0.5)
@@ -226,22 +226,28 @@ def missed(row: Row) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """The claims as Markdown, with the misses in it and after it."""
+    """One Markdown table per claim with the misses in it, and a list of all misses."""
     columns = ("largest", "16", "1")
-    lines = ["| claim | model | source | largest batch size | 16 | 1 | at most |", "|---" * 7 + "|"]
+    lines = []
+    by_claim: dict[tuple[str, float | None], list[Row]] = defaultdict(list)
     for row in rows:
-        cells = [
-            ("-" if row.cells.get(name) is None else str(row.cells[name]))
-            + (" **miss**" if name in missed(row) else "")
-            for name in columns
-        ]
-        limit = "shown" if row.limit is None else f"{row.limit:g}"
-        source = "" if row.source is None else f"{row.source.mean:.1f}"
-        lines.append(f"| {row.claim} | {row.model} | {source} | {' | '.join(cells)} | {limit} |")
+        by_claim[row.claim, row.limit].append(row)
+    for (claim, most), group in by_claim.items():
+        lines += [f"**{claim}**" + ("" if most is None else f"; at most {most:g}"), ""]
+        lines += ["| model | source | largest batch size | 16 | 1 |", "|---" * 5 + "|"]
+        for row in group:
+            cells = [
+                ("-" if row.cells.get(name) is None else str(row.cells[name]))
+                + (" **miss**" if name in missed(row) else "")
+                for name in columns
+            ]
+            source = "" if row.source is None else f"{row.source.mean:.1f}"
+            lines.append(f"| {row.model} | {source} | {' | '.join(cells)} |")
+        lines.append("")
     misses = [(row, name) for row in rows for name in missed(row)]
     limited = [row for row in rows if row.limit is not None]
     total = sum(cell is not None for row in limited for cell in row.cells.values())
-    lines += ["", f"{len(misses)} of {total} cells with a limit are above it:", ""]
+    lines += [f"{len(misses)} of {total} cells with a limit are above it:", ""]
     lines += [
         f"- {row.claim}, {row.model}, batch size {name}: {row.cells[name]}, at most {row.limit:g}"
         for row, name in misses
