@@ -24,6 +24,8 @@ from subjects import (
 from torch import Tensor, nn
 
 from realistic_tta import AdaptedModel, OptionError, adapt
+from realistic_tta.data.bundled_images import first_of_each_class, load_bundled_images
+from realistic_tta.models.checkpoints import load_model
 
 
 def weights_of(adapted: AdaptedModel) -> list[float]:
@@ -226,9 +228,8 @@ def test_layers_that_a_batch_does_not_reach_stay_as_they_were() -> None:
     before = method_state(adapted)
     agree(adapted, reference, [images(4, seed=3)])
     after = method_state(adapted)
-    for name in ("target_mean", "target_variance", "between"):
-        assert torch.equal(after[name][3:], before[name][3:])
-    assert torch.equal(after["recent"][:, 3:], before["recent"][:, 3:])
+    for name in ("target_mean", "target_variance", "means", "variances"):
+        assert torch.equal(after[name][..., 3:], before[name][..., 3:])
     for name in ("source_weight", "weight", "squared_weight"):
         assert torch.equal(after[name][1], before[name][1])
 
@@ -307,3 +308,44 @@ def test_the_report_tells_the_distance_from_the_source_and_its_standard_error() 
     assert f"after 8 images, the stream is {distance:.2f} source" in str(report)
     adapted.reset()
     assert (adapted.report().images, adapted.report().distance) == (0, None)
+
+
+@pytest.fixture(scope="module")
+def photographs() -> tuple[Tensor, Tensor]:
+    """1,000 clean photographs, one hundred of each class, and their labels."""
+    found = load_bundled_images()
+    few = first_of_each_class(found.labels, 100)
+    pixels = torch.from_numpy(found.images[few]).permute(0, 3, 1, 2)
+    return pixels / 255, torch.from_numpy(found.labels[few])
+
+
+@pytest.mark.xdist_group("photographs in runs")
+def test_runs_of_labels_are_noticed_and_clean_images_left_to_the_source(
+    photographs: tuple[Tensor, Tensor],
+) -> None:
+    """Sorted by label: after the first classes the error is near the source's."""
+    pixels, labels = photographs
+    order = labels.argsort(stable=True)
+    model = load_model("cifar10")
+    adapted = adapt(model, "realistic")
+    wrong = torch.cat([adapted(x).argmax(1) for x in pixels[order].split(20)]) != labels[order]
+    with torch.no_grad():
+        by_source = model(pixels[order]).argmax(1) != labels[order]
+    assert wrong[300:].float().mean() < by_source[300:].float().mean() + 0.05
+    report = adapted.report()
+    assert report.correlation_time is not None
+    assert report.correlation_time > 2
+    assert "labels seem to come in runs" in str(report)
+
+
+@pytest.mark.xdist_group("photographs in runs")
+def test_random_order_has_no_runs(photographs: tuple[Tensor, Tensor]) -> None:
+    pixels, _ = photographs
+    order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
+    adapted = adapt(load_model("cifar10"), "realistic")
+    for batch in pixels[order].split(20):
+        adapted(batch)
+    report = adapted.report()
+    assert report.correlation_time is not None
+    assert 1 <= report.correlation_time < 1.5
+    assert "runs" not in str(report)

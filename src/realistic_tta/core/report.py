@@ -40,6 +40,8 @@ class Report:
         as the root mean square over all channels. None before the second image, and for methods
         without an estimate of the standard error.
     standard_error: the distance that chance alone would give with so many images.
+    correlation_time: about how many images of the stream tell as much as one independent image: 1
+        in random order, 2 or more if labels come in runs.
     """
 
     method: str
@@ -50,6 +52,7 @@ class Report:
     images: int | None = None
     distance: float | None = None
     standard_error: float | None = None
+    correlation_time: float | None = None
 
     def __str__(self) -> str:
         seen = f"{self.batches} batch{'' if self.batches == 1 else 'es'} seen"
@@ -58,6 +61,11 @@ class Report:
             lines.append(
                 f"after {self.images} images, the stream is {self.distance:.2f} source standard "
                 f"deviations from the source; {self.standard_error:.2f} would be chance"
+            )
+        if self.correlation_time is not None and self.correlation_time > 2:
+            lines.append(
+                f"about {self.correlation_time:.0f} images tell as much as one independent image: "
+                "labels seem to come in runs"
             )
         if self.layers:
             rows = [("layer", "type", "channels", "divergence", "source weight")]

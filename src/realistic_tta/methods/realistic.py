@@ -65,11 +65,11 @@ class Realistic(Settings):
 class RealisticModel(AdaptedModel):
     """Averages statistics over images, and shrinks them to the source.
 
-    Its state adds `between`, the variance between the images' means, (all channels,); `recent`,
-    mean, variance and variance between images of the short average, (3, all channels); the sums of
-    the images' weights and of their squares in both averages, `weight` and `squared_weight`,
-    (layer, 2); `correlation_time`, about how many images tell as much as one independent image, ();
-    and the number of `images`.
+    Its state adds, for the long and the short average, the `means`, (2, 1, all channels), and the
+    `variances` over all values and between the images' means, (2, 2, all channels); the sums of the
+    images' weights and of their squares, `weight` and `squared_weight`, (layer, 2);
+    `correlation_time`, about how many images tell as much as one independent image, (); and the
+    number of `images`.
     """
 
     name = "realistic"
@@ -86,11 +86,11 @@ class RealisticModel(AdaptedModel):
 
     def _initial_state(self) -> State:
         state = initial_target(self._layers, from_source=True)
-        between = torch.zeros_like(state["target_mean"])
+        mean, variance = self._layers.source
         none = state["source_weight"].new_zeros(len(self._layers), 2)
         return state | {
-            "between": between,
-            "recent": torch.stack((*self._layers.source, between)),
+            "means": mean.expand(2, 1, -1).clone(),
+            "variances": torch.stack((variance, torch.zeros_like(variance))).repeat(2, 1, 1),
             "weight": none,
             "squared_weight": none.clone(),
             "correlation_time": state["source_weight"].new_ones(()),
@@ -122,16 +122,17 @@ class RealisticModel(AdaptedModel):
         )
         with layers.following(rules):
             outputs = self._run(batch)
-        mean, variances = self._averages_after(rules, state)
+        means, variances = self._averages_after(rules, state)
+        target = ChannelStatistics(means[0, 0], variances[0, 0])
         return self._after(
             outputs,
-            between=variances[0, 1],
-            recent=torch.cat((mean[1], variances[1])),
+            means=means,
+            variances=variances,
             weight=layers.merge_where_used(rules, weights.total, state["weight"]),
             squared_weight=layers.merge_where_used(rules, weights.squares, state["squared_weight"]),
             correlation_time=correlation_time,
             images=state["images"] + batch.size,
-            **target_after(layers, rules, state, _source_weights(rules, state)),
+            **target_after(layers, rules, state, _source_weights(rules, state), target),
         )
 
     def _past(
@@ -143,7 +144,7 @@ class RealisticModel(AdaptedModel):
         the long one, in part or in full. Another class in view moves the last layer more than the
         others: where that happens again and again, labels come in runs, and chance explains more.
         """
-        averages = _averages(state)
+        averages = ChannelStatistics(state["means"], state["variances"])
         long, short = map(ChannelStatistics, averages.mean[:, 0], averages.variance)
         weights = ImageWeights(state["weight"], state["squared_weight"])
         images = weights.images()[:, 1]
@@ -161,7 +162,7 @@ class RealisticModel(AdaptedModel):
         """Both averages with the batch; unchanged in layers that are not used."""
         after = [rule.averages for rule in rules if rule.target]
         if len(after) < len(rules):
-            old = _split(_averages(state), self._layers.sizes)
+            old = _split(ChannelStatistics(state["means"], state["variances"]), self._layers.sizes)
             after = [r.averages if r.target else o for r, o in zip(rules, old, strict=True)]
         return ChannelStatistics(*(torch.cat(each, dim=-1) for each in zip(*after, strict=True)))
 
@@ -177,15 +178,17 @@ class RealisticModel(AdaptedModel):
         report = replace(report, images=int(state["images"]))
         if not report.images or report.images < 2:
             return report
-        images = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0]
+        others = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0] - 1
         scale = source_precision(layers.source.variance, layers.per_channel(layers.channels))
         shift = (state["target_mean"] - layers.source.mean).square()
         distance = per_layer(shift * scale, layers.channels)
-        chance = per_layer(state["between"] * scale, layers.channels) / (images - 1)
+        correlation_time = state["correlation_time"].clamp_min(1)
+        between = per_layer(state["variances"][0, 1] * scale, layers.channels)
         return replace(
             report,
             distance=distance[used].mean().sqrt().item(),
-            standard_error=chance[used].mean().sqrt().item(),
+            standard_error=(between * correlation_time / others)[used].mean().sqrt().item(),
+            correlation_time=correlation_time.item(),
         )
 
 
@@ -193,13 +196,6 @@ def _source_weights(rules: list[ShrunkImageAverage], state: State) -> Tensor:
     """The weight of the source in each layer, (layer,); 1 in layers that were not used."""
     unused = state["source_weight"].new_zeros(())
     return 1 - torch.stack([rule.target_weight if rule.target else unused for rule in rules])
-
-
-def _averages(state: State) -> ChannelStatistics:
-    """The long and the short average: mean (2, 1, all channels), variances (2, 2, all channels)."""
-    long = torch.stack((state["target_variance"], state["between"]))
-    mean = torch.stack((state["target_mean"], state["recent"][0]))
-    return ChannelStatistics(mean[:, None], torch.stack((long, state["recent"][1:])))
 
 
 def _split(averages: ChannelStatistics, sizes: list[int]) -> Iterator[ChannelStatistics]:
