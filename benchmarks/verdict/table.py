@@ -1,5 +1,6 @@
 """Prints the verdict from the records of verdict.toml, as Markdown.
 
+    python benchmarks/verdict/table.py benchmarks/verdict/records.tar.xz
     python benchmarks/verdict/table.py rtta-verdict
 
 One table per claim, one row per model. A cell is a difference of errors in percentage points, as
@@ -10,10 +11,12 @@ mean and standard error over the seeds; each seed shows both methods the same st
 from __future__ import annotations
 
 import sys
+import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from realistic_tta.benchmark.exports import error_in_first, latest
@@ -269,12 +272,21 @@ def first_images(verdict: Verdict) -> list[str]:
     return lines
 
 
+def read(path: Path) -> list[Record]:
+    """The records of a folder, or of an archive of such a folder."""
+    if path.is_dir():
+        return Results(path, create=False).read()
+    with TemporaryDirectory() as folder, tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+        return Results(Path(folder), create=False).read()
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python benchmarks/verdict/table.py DIR")
-    verdict = Verdict(Results(Path(sys.argv[1]), create=False).read())
+    verdict = Verdict(read(Path(sys.argv[1])))
     print("\n".join(table(claims(verdict))))
-    print("\nShort streams, reset before each corruption (h):\n")
+    print("\n**h. continual, reset before each corruption: error in the first images**\n")
     print("\n".join(first_images(verdict)))
 
 

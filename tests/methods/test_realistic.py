@@ -73,6 +73,44 @@ def test_a_new_domain_replaces_the_past(size: int) -> None:
     assert old < 0.6 * by_age
 
 
+class WithClasses(nn.Module):
+    """Only the last of three BatchNorms sees the class of an image."""
+
+    def __init__(self, patterns: Tensor) -> None:
+        super().__init__()
+        with on_cpu():
+            self.first, self.second = (randomize(nn.BatchNorm2d(3), seed=seed) for seed in (0, 1))
+            self.last = randomize(nn.BatchNorm1d(len(patterns)))
+        self.register_buffer("patterns", patterns)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        level = self.second(self.first(batch)).mean(dim=(1, 2, 3))
+        found = batch.flatten(1) @ self.get_buffer("patterns").flatten(1).T
+        outputs: Tensor = self.last(found / 100) + level[:, None]
+        return outputs
+
+
+def test_runs_of_labels_raise_the_chance_and_the_threshold_of_a_new_domain() -> None:
+    """Runs of twelve images, brighter from the eighth run on."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randn(4, 3, 12, 12, generator=generator, dtype=torch.float64)
+    patterns -= patterns.mean(dim=(2, 3), keepdim=True)
+    model = WithClasses(patterns).double()
+    adapted = adapt(model, "realistic", source_batch_size=64)
+    reference = StraightLineRealistic(model, source_batch=64)
+    times, replaced = [], []
+    for number in range(36):
+        level = torch.rand(4, 3, 1, 1, generator=generator, dtype=torch.float64)
+        noise = torch.randn(4, 3, 12, 12, generator=generator, dtype=torch.float64)
+        shift = 2.0 if number >= 24 else 0.0
+        agree(adapted, reference, [patterns[number // 3 % 4] + level + noise / 4 + shift])
+        times.append(reference.correlation_time)
+        replaced.append(reference.replaced)
+    assert times[23] > 2
+    assert max(replaced[:24]) == 0
+    assert 0 < max(replaced[24:]) < 1
+
+
 def test_a_deep_model_agrees_within_float32() -> None:
     """Nineteen layers, in the model's own precision."""
     model = residual()
@@ -319,6 +357,21 @@ def photographs() -> tuple[Tensor, Tensor]:
     return pixels / 255, torch.from_numpy(found.labels[few])
 
 
+def standard_error(adapted: AdaptedModel) -> float:
+    """By hand from the state: as many images as one are worth one."""
+    state = method_state(adapted)
+    total, squares = state["weight"][:, 0], state["squared_weight"][:, 0]
+    independent = (total**2 / squares - 1) / state["correlation_time"]
+    start, found = 0, []
+    norms = [m for m in load_model("cifar10").modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm, count in zip(norms, independent, strict=True):
+        between = state["variances"][0, 1, start : start + norm.num_features]
+        assert norm.running_var is not None
+        found.append((between / norm.running_var).mean() / count)
+        start += norm.num_features
+    return torch.stack(found).mean().sqrt().item()
+
+
 @pytest.mark.xdist_group("photographs in runs")
 def test_runs_of_labels_are_noticed_and_clean_images_left_to_the_source(
     photographs: tuple[Tensor, Tensor],
@@ -336,6 +389,7 @@ def test_runs_of_labels_are_noticed_and_clean_images_left_to_the_source(
     assert report.correlation_time is not None
     assert report.correlation_time > 2
     assert "labels seem to come in runs" in str(report)
+    assert report.standard_error == pytest.approx(standard_error(adapted), rel=1e-4)
 
 
 @pytest.mark.xdist_group("photographs in runs")
