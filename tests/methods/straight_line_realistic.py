@@ -87,9 +87,9 @@ class StraightLineRealistic:
         past = long.of(means)
         scale = self.layers[number].running_var + 1e-5
         between = long.of([(mean - past) ** 2 for mean in means])
-        chance = float((between / scale).mean()) / short.images
+        chance = (float((between / scale).mean()) + 1e-12) / short.images
         distance = float(((short.of(means) - past) ** 2 / scale).mean())
-        return 1.5 * distance / chance if chance else 0.0 if not distance else 1e30
+        return 1.5 * distance / chance
 
     def normalize(self, number: int, x: Tensor) -> Tensor:
         layer, known = self.layers[number], self.images[number]

@@ -298,6 +298,15 @@ def test_a_long_stream_of_constant_images_stays_finite() -> None:
     assert weights_of(adapted) == pytest.approx([0.5] * 3, abs=1e-3)
 
 
+def test_black_frames_leave_no_trace_for_long() -> None:
+    """As of a camera that fails for a while: the runs that they are do not count for ever."""
+    adapted = adapt(convolutional(), "realistic")
+    for batch in [*stream([8] * 8), *[torch.zeros(8, 3, 12, 12)] * 40, *stream([8] * 60)]:
+        assert torch.isfinite(adapted(batch)).all()
+    assert method_state(adapted)["correlation_time"] < 3
+    assert max(weights_of(adapted)) < 0.6
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

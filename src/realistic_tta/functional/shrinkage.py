@@ -17,7 +17,7 @@ from torch import Tensor
 from .channel_statistics import ChannelStatistics, measure, measure_images
 
 VARIANCE_FLOOR = 1e-5  # added to every variance before dividing by it, as in rectification.py
-TINY = 1e-12  # keeps 0 / 0 from being NaN
+TINY = 1e-12  # keeps 0 / 0 from being NaN, and rounding from counting as a distance
 # Clean images, too, differ from the training images, which were cropped and augmented: by about as
 # much as a mean over so many images differs from its expectation.
 FEW_IMAGES = 10
@@ -119,7 +119,8 @@ def fluctuation(
     recent_images: effective number, (layer,). channels: of each layer, (layer,).
     """
     distance = per_layer((recent.mean - past.mean).square() * precision, channels)
-    return distance / per_layer(past.variance[1] * precision, channels) * recent_images / OVERLAP
+    between = per_layer(past.variance[1] * precision, channels)
+    return distance / (between + TINY) * recent_images / OVERLAP
 
 
 def per_layer(values: Tensor, channels: Tensor) -> Tensor:
