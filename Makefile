@@ -5,7 +5,7 @@ BIN := .venv/bin
 # More than one torch thread beside another busy process is slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check audit format bench docs clean
+.PHONY: demo test check audit format bench figures docs clean
 
 demo: .venv/ready
 	$(BIN)/rtta demo
@@ -17,6 +17,7 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/prose.py
 
 # Known vulnerabilities of the pinned packages. It has to ask PyPI, so it is no part of check.
 audit: .venv/ready
@@ -29,6 +30,10 @@ format: .venv/ready
 bench: .venv/ready
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/runner.py
+
+# Every table and picture of README and docs, from new runs: 20 minutes on two cores.
+figures: .venv/ready
+	$(BIN)/python tools/figures.py
 
 # Opens from disk: build/site/index.html. No internet is needed; a warning is an error.
 docs: .venv/ready

@@ -113,7 +113,7 @@ def ratio(
 
 def measure(
     model: str, arguments: argparse.Namespace, variants: Sequence[str], sizes: Sequence[int]
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Prints one row per variant, and returns the figures."""
     build, side = MODELS[model]
     side = arguments.side or side
@@ -122,21 +122,17 @@ def measure(
     plain: Any = build().eval()
     plain = plain.to(memory_format=layout)
     layers = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
-    print(f"\n{model}, {layers} BatchNorm layers, {side} px: time / plain eval forward")
-    print(f"{'batch size':26}" + "".join(f"{size:>16}" for size in sizes) + "  fewest  reference")
-    records: list[dict[str, object]] = []
+    records: list[dict[str, Any]] = []
     for variant in variants:
         if variant in ONLY_SMALL and model == "resnet50":
             continue
-        cells = []
         for size in sizes:
             images = torch.rand(size, 3, side, side).contiguous(memory_format=layout)
             adapted = realistic_tta.adapt(plain, **VARIANTS[variant])  # type: ignore[arg-type]
             middle, spread = ratio(plain, adapted, images, arguments.seconds)
-            cells.append(f"{middle:>9.2f} ±{spread:4.2f} ")
             records.append(
                 {
-                    "model": model,
+                    "model": f"{model}, {layers} BatchNorm layers, {side} px",
                     "method": variant,
                     "batch_size": size,
                     "ratio": round(middle, 3),
@@ -145,9 +141,26 @@ def measure(
                     "reference": REFERENCE.get(variant),
                 }
             )
-        beside = f"{FEWEST[variant]:>7}  {REFERENCE.get(variant, '')}"
-        print(f"{variant:26}" + "".join(cells) + beside, flush=True)
+        printed = lines(records)
+        print("\n".join(printed if variant == variants[0] else printed[-1:]), flush=True)
     return records
+
+
+def lines(records: Sequence[dict[str, Any]], methods: Sequence[str] = ()) -> list[str]:
+    """The table of one model: two lines of headings, and one per method, of these or of all."""
+    sizes = list(dict.fromkeys(each["batch_size"] for each in records))
+    found = [
+        f"{records[0]['model']}: time / plain eval forward",
+        f"{'batch size':26}" + "".join(f"{size:>16}" for size in sizes) + "  fewest  reference",
+    ]
+    for method in dict.fromkeys(each["method"] for each in records):
+        few = [each for each in records if each["method"] == method]
+        if methods and method not in methods:
+            continue
+        cells = [f"{each['ratio']:>9.2f} ±{each['spread']:4.2f} " for each in few]
+        beside = f"{few[0]['fewest']:>7}  {few[0]['reference'] or ''}"
+        found.append((f"{method:26}" + "".join(cells) + beside).rstrip())
+    return found
 
 
 def main() -> None:
@@ -170,6 +183,7 @@ def main() -> None:
     print(f"one thread, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
     records = []
     for model in arguments.models.split(","):
+        print()
         records += measure(model, arguments, variants, sizes)
     if arguments.json:
         arguments.json.write_text(json.dumps(records, indent=1))

@@ -134,7 +134,7 @@ def write_cifar_c(folder: Path, images: int = 4, severities: int = 5) -> Path:
 
 
 def jpeg(shade: int, side: int = 224) -> bytes:
-    """A picture of one grey."""
+    """A picture of one gray."""
     file = io.BytesIO()
     Image.new("RGB", (side, side), (shade, shade, shade)).save(file, "JPEG", quality=95)
     return file.getvalue()
@@ -144,7 +144,7 @@ WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
 def write_imagenet_c(folder: Path, corruptions: tuple[str, ...], images: int = 2) -> Path:
-    """corruption/severity/wnid/name.JPEG; each image's grey tells which one it is."""
+    """corruption/severity/wnid/name.JPEG; each image's gray tells which one it is."""
     for number, corruption in enumerate(corruptions):
         for severity in range(1, 6):
             for label, wnid in enumerate(WNIDS):

@@ -28,7 +28,7 @@ from realistic_tta.benchmark.traces import write_trace
 from realistic_tta.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 PROGRAMS = ("rtta", "make", "python", "pip", "ray")
 
 
@@ -117,6 +117,10 @@ HOW: dict[str, Callable[..., None]] = {
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with results under the names that the documents use."""
     folder = tmp_path_factory.mktemp("documents")
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    text = (ROOT / "docs/how_to/compare_methods.md").read_text()
+    (shown,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (folder / "grid.toml").write_text(shown)
     for name in ("rtta-bench", "DIR"):
         stored = Results(folder / name)
         for each in [*runs(sizes=(64, 16, 4, 1)), *momentum_runs()]:

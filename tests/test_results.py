@@ -146,7 +146,7 @@ def test_many_processes_write_at_once_and_nothing_is_lost_or_torn(tmp_path: Path
 
 
 def test_every_field_is_documented() -> None:
-    text = (Path(__file__).parents[1] / "docs/result_fields.md").read_text()
+    text = (Path(__file__).parents[1] / "docs/reference/result_fields.md").read_text()
     assert tuple(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == FIELDS
     assert f"now {SCHEMA}" in text
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import realistic_tta
+from realistic_tta.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
@@ -45,8 +46,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @together
 def test_every_document_is_a_page_of_the_site(site: Path) -> None:
-    documents = {path.stem for path in ROOT.glob("docs/*.md")}
-    assert documents <= {path.stem for path in site.glob("*.html")}
+    documents = {path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md")}
+    assert documents <= {p.relative_to(site).with_suffix(".md") for p in site.rglob("*.html")}
     assert {path.stem for path in NOTEBOOKS} == {p.stem for p in site.glob("notebooks/*.html")}
 
 
@@ -61,7 +62,7 @@ def test_the_site_works_offline(site: Path) -> None:
 
 @together
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    text = (site / "api.html").read_text()
+    text = (site / "reference/api.html").read_text()
     for name in set(realistic_tta.__all__) - {"__version__"}:
         assert re.search(rf'id="realistic_tta\.(\w+\.)*{name}"|realistic_tta\.{name}', text), name
 
@@ -73,7 +74,14 @@ def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
     assert ".ipynb" not in start
 
 
-@pytest.mark.parametrize("name", ["notebook_pages", "doctest_blocks"])
+@together
+def test_every_command_has_its_help_on_the_site(site: Path) -> None:
+    text = (site / "reference/command_line.html").read_text()
+    for command in COMMANDS:
+        assert f'id="rtta-{command.__name__.rsplit(".", 1)[1]}"' in text
+
+
+@pytest.mark.parametrize("name", ["notebook_pages", "doctest_blocks", "command_line_page"])
 def test_examples_in_what_builds_the_site_hold(name: str) -> None:
     pytest.importorskip("mkdocstrings")
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")

@@ -228,8 +228,8 @@ def missed(row: Row) -> list[str]:
     return [name for name, cell in row.cells.items() if cell and cell.mean > row.limit]
 
 
-def table(rows: Sequence[Row]) -> list[str]:
-    """One Markdown table per claim with the misses in it, and a list of all misses."""
+def tables(rows: Sequence[Row]) -> list[str]:
+    """One Markdown table per claim with the misses in it."""
     columns = ("largest", "16", "1")
     lines = []
     by_claim: dict[tuple[str, float | None], list[Row]] = defaultdict(list)
@@ -247,6 +247,12 @@ def table(rows: Sequence[Row]) -> list[str]:
             source = "" if row.source is None else f"{row.source.mean:.1f}"
             lines.append(f"| {row.model} | {source} | {' | '.join(cells)} |")
         lines.append("")
+    return lines
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """The tables of all claims, and a list of all misses."""
+    lines = tables(rows)
     misses = [(row, name) for row in rows for name in missed(row)]
     limited = [row for row in rows if row.limit is not None]
     total = sum(cell is not None for row in limited for cell in row.cells.values())
@@ -281,13 +287,20 @@ def read(path: Path) -> list[Record]:
         return Results(Path(folder), create=False).read()
 
 
+def text(verdict: Verdict, claim: str = "") -> str:
+    """Everything as Markdown, or the table of one claim, by its letter."""
+    rows = claims(verdict)
+    if claim:
+        chosen = [row for row in rows if row.claim.startswith(claim)]
+        return "\n".join(["", *tables(chosen)[2:]]) + "\n"
+    head = "**h. continual, reset before each corruption: error in the first images**"
+    return "\n".join(["", *table(rows), "", head, "", *first_images(verdict), ""]) + "\n"
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python benchmarks/verdict/table.py DIR")
-    verdict = Verdict(read(Path(sys.argv[1])))
-    print("\n".join(table(claims(verdict))))
-    print("\n**h. continual, reset before each corruption: error in the first images**\n")
-    print("\n".join(first_images(verdict)))
+    print(text(Verdict(read(Path(sys.argv[1])))), end="")
 
 
 if __name__ == "__main__":

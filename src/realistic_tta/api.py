@@ -90,6 +90,13 @@ def adapt(
         compile: run each batch as one graph of torch.compile, for methods that do not train.
         hyperparameters: of the method, for instance `passes=1`. One that it does not take raises.
 
+    Returns:
+        The adapted copy, in eval mode. It is called like the model.
+
+    Raises:
+        OptionError: an unknown method or option, or a value that is not allowed.
+        ModelError: the model has no layer that the method could adapt.
+
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     >>> adapted = adapt(model)
     >>> logits = adapted(torch.rand(16, 4))
@@ -110,14 +117,24 @@ def load(
 ) -> ServedModel:
     """Returns the model as it was adapted when `save` wrote the file; it continues bit-identical.
 
-    Method and options are those of the file. A file of another model, of an unknown method or
-    format, or one that is damaged raises a StateError.
+    Method and options are those of the file.
 
     Args:
         path: a file that `adapted.save(path)` wrote.
         model: the model that was adapted, as it was trained. It is copied, not changed.
         process_group: as in `adapt`.
         compile: as in `adapt`.
+
+    Returns:
+        The adapted copy, as `adapt` returns it.
+
+    Raises:
+        StateError: the file is damaged, or of another model, method or format.
+
+    >>> import tempfile
+    >>> folder, model = tempfile.mkdtemp(), nn.BatchNorm1d(3)
+    >>> adapt(model).save(f"{folder}/state")
+    >>> adapted = load(f"{folder}/state", model)
     """
     plain = _unwrap(_checked_model(model))
     checkpoint = read_checkpoint(Path(path), plain)
@@ -140,6 +157,17 @@ def recalibrate(
         batches: batches of images, in the order in which to adapt to them.
         method: as in `adapt`.
         options: as in `adapt`.
+
+    Returns:
+        A model of the original class, with the adapted statistics.
+
+    Raises:
+        OptionError: an unknown method or option, or a value that is not allowed.
+        ModelError: the model has no layer that the method could adapt.
+
+    >>> plain = recalibrate(nn.BatchNorm1d(3), torch.rand(10, 16, 3))
+    >>> type(plain)
+    <class 'torch.nn.modules.batchnorm.BatchNorm1d'>
     """
     adapted = adapt(model, method, **options)
     for batch in batches:

@@ -9,7 +9,7 @@ import pytest
 import web
 
 from realistic_tta.cli.main import main
-from realistic_tta.data import registry as catalogue
+from realistic_tta.data import registry as catalog
 from realistic_tta.data.registry import DATASETS, Archive, Dataset, NpmMirror
 
 Captured = pytest.CaptureFixture[str]
@@ -30,7 +30,7 @@ def published_at(address: str, content: bytes, monkeypatch: pytest.MonkeyPatch) 
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     archive = Archive("cifar-10-python.tar.gz", address, len(content), md5)
     changed = dataclasses.replace(DATASETS["cifar10"], archives=(archive,), mirror=None)
-    monkeypatch.setitem(catalogue.DATASETS, "cifar10", changed)
+    monkeypatch.setitem(catalog.DATASETS, "cifar10", changed)
     return changed
 
 
@@ -97,7 +97,7 @@ def test_get_turns_to_the_mirror_when_the_first_place_fails(
         assert main(["data", "get", "cifar10"]) == 2
         assert "the server answered 404" in capsys.readouterr().err
         mirrored = dataclasses.replace(changed, mirror=mirror)
-        monkeypatch.setitem(catalogue.DATASETS, "cifar10", mirrored)
+        monkeypatch.setitem(catalog.DATASETS, "cifar10", mirrored)
         for _ in range(2):  # the second time it is there
             assert main(["data", "get", "cifar10"]) == 0
             said = capsys.readouterr()

@@ -16,7 +16,7 @@ from subjects import residual
 from realistic_tta.benchmark.results import Results
 from realistic_tta.benchmark.traces import write_trace
 from realistic_tta.cli.main import main
-from realistic_tta.report.catalogue import FIGURES, ONE_FOR_ALL, draw
+from realistic_tta.report.catalog import FIGURES, ONE_FOR_ALL, draw
 from realistic_tta.report.style import write_figure
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_the_same_records_give_the_same_bytes_whatever_the_users_style(
 
 
 def test_every_figure_is_shown_in_the_documents() -> None:
-    text = (ROOT / "docs/figures.md").read_text()
+    text = (ROOT / "docs/reference/figures.md").read_text()
     shown = re.findall(r"^## `(\w+)`$", text, flags=re.MULTILINE)
     assert sorted(shown) == sorted(FIGURES)
     pictures = re.findall(r"!\[[^\]]+\]\(images/figures/(\w+)\.png\)", text)

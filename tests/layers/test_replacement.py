@@ -315,7 +315,7 @@ def test_other_normalizations_are_listed_with_the_reason() -> None:
     assert "not adapted" in found.pop("tracking")
     assert set(found) == {"group", "layer", "root mean square", "response", "instance"}
     assert all("each image by itself" in reason for reason in found.values())
-    assert not list(other_normalizations(residual()))  # its Normalize scales colours
+    assert not list(other_normalizations(residual()))  # its Normalize scales colors
 
 
 def test_a_variance_too_large_for_half_precision_is_not_frozen() -> None:

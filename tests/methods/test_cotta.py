@@ -171,7 +171,7 @@ def test_frozen_statistics_are_those_of_all_views_together() -> None:
     torch.testing.assert_close(norm.running_var, variance, atol=1e-5, rtol=1e-4)
 
 
-def grey_model() -> nn.Module:
+def gray_model() -> nn.Module:
     with on_cpu():
         return randomize(
             nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 5))
@@ -179,7 +179,7 @@ def grey_model() -> nn.Module:
 
 
 def test_images_of_one_channel_have_views_and_other_inputs_are_refused() -> None:
-    assert adapt(grey_model(), "cotta", views=2)(images(4)[:, :1]).shape == (4, 5)
+    assert adapt(gray_model(), "cotta", views=2)(images(4)[:, :1]).shape == (4, 5)
     for model, batch in (
         (nn.Conv2d(2, 5, 1), torch.rand(2, 2, 4, 4)),
         (signal(), signals(3)),

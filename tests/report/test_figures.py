@@ -23,7 +23,7 @@ from realistic_tta.cli import bench
 from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ResultsError
-from realistic_tta.report.catalogue import FIGURES, draw
+from realistic_tta.report.catalog import FIGURES, draw
 from realistic_tta.report.figures import (
     binned,
     cost_against_error,
@@ -49,7 +49,7 @@ def lines_of(axes: Axes) -> dict[str, list[tuple[float, float]]]:
 
 
 def panels_of(figure: Figure) -> list[Axes]:
-    """Without colour bars."""
+    """Without color bars."""
     return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
@@ -59,7 +59,7 @@ def legend_of(figure: Figure) -> list[str]:
 
 
 def filled(shown: ScalarMappable) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The numbers behind the colours, NaN where there is none."""
+    """The numbers behind the colors, NaN where there is none."""
     return np.ma.filled(np.ma.asarray(shown.get_array(), dtype=float), np.nan)
 
 
@@ -342,7 +342,7 @@ def test_no_panel_is_empty() -> None:
             assert axes.get_lines() or axes.images or axes.collections, name
 
 
-def test_methods_differ_without_colour_and_by_colour() -> None:
+def test_methods_differ_without_color_and_by_color() -> None:
     assert list(STYLES) == list(ALL_METHODS)
     for what in ("marker", "color"):
         assert len({style[what] for style in STYLES.values()}) == len(STYLES)

@@ -1,7 +1,7 @@
 """Results: one record per experiment, kept as one JSON file each.
 
 Files are written atomically (storage.py), by any number of processes, on local and network disks.
-docs/result_fields.md explains the fields; exports.py makes tables of them.
+docs/reference/result_fields.md explains the fields; exports.py makes tables of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def row_name(method: str, hyperparameters: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """The result of one experiment; docs/result_fields.md explains every field."""
+    """The result of one experiment; docs/reference/result_fields.md explains every field."""
 
     key: str
     experiment: str

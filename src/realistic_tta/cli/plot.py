@@ -14,8 +14,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     plot = commands.add_parser(
         "plot",
         help="draw figures from the records of `rtta bench`",
-        description="Draws from stored records and runs nothing. docs/figures.md shows every "
-        "figure; by default, all that the records allow are drawn.",
+        description="Draws from stored records and runs nothing; by default, all that the records "
+        "allow. docs/reference/figures.md shows every figure.",
     )
     plot.add_argument("figures", nargs="*", metavar="FIGURE", help="such as error_by_batch_size")
     plot.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
@@ -29,7 +29,7 @@ def _plot(arguments: argparse.Namespace) -> None:
     from realistic_tta.benchmark.results import Results
     from realistic_tta.benchmark.traces import read_trace
     from realistic_tta.errors import ResultsError, unknown
-    from realistic_tta.report.catalogue import FIGURES, draw
+    from realistic_tta.report.catalog import FIGURES, draw
     from realistic_tta.report.style import FORMATS, write_figure
 
     named = [("figure", each, FIGURES) for each in arguments.figures]

@@ -24,7 +24,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     results = commands.add_parser(
         "results",
         help="print, filter and export the records of `rtta bench`",
-        description="docs/result_fields.md explains every field.",
+        description="docs/reference/result_fields.md explains every field.",
     )
     results.add_argument("--dir", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     add_filters(results)

@@ -52,6 +52,10 @@ class AdaptedModel(nn.Module, ABC):
 
     Call it like the original model, with a batch of any size. The copy of the model inside stays
     in eval mode. Attributes that it does not define are looked up in the model.
+
+    >>> from realistic_tta import AdaptedModel, adapt
+    >>> isinstance(adapt(nn.BatchNorm1d(3)), AdaptedModel)
+    True
     """
 
     name: ClassVar[str]

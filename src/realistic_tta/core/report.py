@@ -12,7 +12,20 @@ from realistic_tta.layers.replacement import is_batch_norm, other_normalizations
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One adapted BatchNorm layer; the figures are None until a batch has passed through it."""
+    """One adapted BatchNorm layer.
+
+    Attributes:
+        name: the name of the module in the model.
+        layer_type: the name of its class.
+        channels: the number of its channels.
+        divergence: of the stream's statistics from the source's, in nats. None before a batch has
+            passed through the layer.
+        source_weight: the weight of the source in the mix, from 0 to 1; None likewise.
+
+    >>> from realistic_tta import adapt
+    >>> [layer.layer_type for layer in adapt(nn.BatchNorm2d(3)).report().layers]
+    ['BatchNorm2d']
+    """
 
     name: str
     layer_type: str
@@ -23,7 +36,18 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class SkippedLayer:
-    """A normalization layer that is not adapted."""
+    """A normalization layer that is not adapted.
+
+    Attributes:
+        name: the name of the module in the model.
+        layer_type: the name of its class.
+        reason: why it is skipped.
+
+    >>> from realistic_tta import adapt
+    >>> model = nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4))
+    >>> [layer.layer_type for layer in adapt(model).report().skipped_layers]
+    ['GroupNorm']
+    """
 
     name: str
     layer_type: str
@@ -32,16 +56,26 @@ class SkippedLayer:
 
 @dataclass(frozen=True)
 class Report:
-    """Prints as a table; the same facts are in its fields.
+    """The layers of an adapted model and its distance from the source; it prints as a table.
 
-    trained: names of the parameters that the method trains.
-    images: the number of images since the last reset; None if the method does not count them.
-    distance: how far the means of the stream are from the source's, in source standard deviations,
-        as the root mean square over all channels. None before the second image, and for methods
-        without an estimate of the standard error.
-    standard_error: the distance that chance alone would give with so many images.
-    correlation_time: about how many images of the stream tell as much as one independent image: 1
-        in random order, 2 or more if labels come in runs.
+    Attributes:
+        method: the name of the method.
+        batches: the number of batches since the last reset.
+        layers: the layers that are adapted.
+        skipped_layers: the normalization layers that are not.
+        trained: names of the parameters that the method trains.
+        images: the number of images since the last reset; None if the method does not count them.
+        distance: how far the means of the stream are from the source's, in source standard
+            deviations, as the root mean square over all channels. None before the second image, and
+            for methods without an estimate of chance.
+        chance: the distance that clean images would show by chance, of at most ten independent
+            images: clean images also differ a little from those of the training.
+        correlation_time: about how many images of the stream tell as much as one independent image:
+            1 in random order, 2 or more if labels come in runs.
+
+    >>> from realistic_tta import adapt
+    >>> adapt(nn.BatchNorm2d(3)).report().layers[0].channels
+    3
     """
 
     method: str
@@ -51,7 +85,7 @@ class Report:
     trained: tuple[str, ...] = ()
     images: int | None = None
     distance: float | None = None
-    standard_error: float | None = None
+    chance: float | None = None
     correlation_time: float | None = None
 
     def __str__(self) -> str:
@@ -60,7 +94,7 @@ class Report:
         if self.distance is not None:
             lines.append(
                 f"after {self.images} images, the stream is {self.distance:.2f} source standard "
-                f"deviations from the source; {self.standard_error:.2f} would be chance"
+                f"deviations from the source; clean images would be {self.chance:.2f} by chance"
             )
         if self.correlation_time is not None and self.correlation_time > 2:
             lines.append(

@@ -18,6 +18,16 @@ def class_diversity(classes: int, batch_size: int) -> float:
     The formula counts every split of N samples over K classes as equally likely. For independent
     draws see `iid_class_diversity`; the paper's momentum table rests on this one.
 
+    Args:
+        classes: the number of classes, K.
+        batch_size: the number of samples, N.
+
+    Returns:
+        The expected number, from 1 to `classes`.
+
+    Raises:
+        ValueError: a count below 1.
+
     >>> round(class_diversity(classes=10, batch_size=128), 2)
     9.34
     >>> round(class_diversity(classes=10, batch_size=2), 2)
@@ -33,6 +43,16 @@ def iid_class_diversity(classes: int, batch_size: int) -> float:
         iid_class_diversity = classes * (1 - (1 - 1 / classes) ** batch_size)
 
     A class is missed by one draw with probability 1 - 1/K and by all N with that to the N.
+
+    Args:
+        classes: the number of classes, K.
+        batch_size: the number of draws, N.
+
+    Returns:
+        The expected number, from 1 to `classes`.
+
+    Raises:
+        ValueError: a count below 1.
 
     >>> round(iid_class_diversity(classes=10, batch_size=2), 2)
     1.9

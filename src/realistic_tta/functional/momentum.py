@@ -49,7 +49,7 @@ def expanded_scope(momentum: float, batch_size: int, threshold: float = THRESHOL
 def momentum_objective(
     momentum: float, classes: int, source_batch_size: int, batch_size: int
 ) -> MomentumObjective:
-    """The quantity that Eq. 5 minimises, for one candidate.
+    """The quantity that Eq. 5 minimizes, for one candidate.
 
         objective = |source_diversity / target_diversity - 1|
                     + 0.01 * expanded_scope / source_batch_size
@@ -72,6 +72,18 @@ def choose_momentum(
     candidates: tuple[float, ...] = CANDIDATES,
 ) -> float:
     """The candidate with the smallest objective (Eq. 5); the first of equals.
+
+    Args:
+        classes: the number of classes.
+        source_batch_size: the batch size of the model's training.
+        batch_size: the number of images of the test batch.
+        candidates: the momentums to choose from; by default the paper's.
+
+    Returns:
+        The weight of the current batch in the average, as in torch.
+
+    Raises:
+        ValueError: a count below 1.
 
     >>> [choose_momentum(10, 128, batch_size) for batch_size in (200, 64, 16, 4, 2, 1)]
     [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]

@@ -22,7 +22,7 @@ def channel_divergence(source: ChannelStatistics, target: ChannelStatistics) -> 
         1/2 KL(source || target) + 1/2 KL(target || source)
             = ((v_s - v_t)^2 + (mu_s - mu_t)^2 (v_s + v_t)) / (4 v_s v_t)
 
-    with 1e-5 added to every variance. Algorithm 1, line 7; this form has no cancelling terms.
+    with 1e-5 added to every variance. Algorithm 1, line 7; this form has no canceling terms.
     """
     source_variance = source.variance + VARIANCE_FLOOR
     target_variance = target.variance + VARIANCE_FLOOR

@@ -41,14 +41,19 @@ from ._training.weight_average import follow
 class AdaContrast(SeededTrainingSettings):
     """The hyperparameters of adacontrast, beside those of every method that trains.
 
-    temperature: of the contrast between views.
-    key_momentum: the weight of the past in the key model at each step.
-    queue_size: how many keys a view is contrasted with, and the size of the bank.
-    neighbors: how many entries of the bank make a pseudo-label.
-    refine_after: how many images come before pseudo-labels are refined by the bank.
-    statistics_momentum: the weight of the current view in the running statistics, as in torch.
-    features: the name of the Linear layer whose input is the features; by default the last one.
-    classes: the number of classes; by default the outputs of the last Linear layer.
+    Args:
+        temperature: of the contrast between views.
+        key_momentum: the weight of the past in the key model at each step.
+        queue_size: how many keys a view is contrasted with, and the size of the bank.
+        neighbors: how many entries of the bank make a pseudo-label.
+        refine_after: how many images come before pseudo-labels are refined by the bank.
+        statistics_momentum: the weight of the current view in the running statistics, as in torch.
+        features: the name of the Linear layer whose input is the features; by default the last one.
+        classes: the number of classes; by default the outputs of the last Linear layer.
+
+    >>> from realistic_tta import AdaContrast, adapt
+    >>> model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3))
+    >>> adapted = adapt(model, AdaContrast(queue_size=1024))
     """
 
     optimizer: Adam | SGD = SGD(lr=2e-4, momentum=0.9, nesterov=True, weight_decay=1e-4)

@@ -23,7 +23,14 @@ from realistic_tta.layers.rules import InterpolatedStatistics
 
 @dataclass(frozen=True)
 class AdaptBN(Settings):
-    """pseudo_samples: the number of images that the source counts for (Schneider's N)."""
+    """The hyperparameters of adapt_bn.
+
+    Args:
+        pseudo_samples: the number of images that the source counts for (Schneider's N).
+
+    >>> from realistic_tta import AdaptBN, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), AdaptBN(pseudo_samples=32))
+    """
 
     pseudo_samples: NonNegative = 16  # Schneider 2020 give a range, no default
 

@@ -23,7 +23,14 @@ from realistic_tta.layers.rules import InterpolatedStatistics
 
 @dataclass(frozen=True)
 class AlphaBN(Settings):
-    """target_weight: the weight of the test batch; You 2021 call 1 minus this alpha."""
+    """The hyperparameters of alpha_bn.
+
+    Args:
+        target_weight: the weight of the test batch; You 2021 call 1 minus this alpha.
+
+    >>> from realistic_tta import AlphaBN, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), AlphaBN(target_weight=0.5))
+    """
 
     target_weight: Probability = 0.1  # as the paper compares it
 

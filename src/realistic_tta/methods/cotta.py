@@ -35,11 +35,15 @@ from ._training.weight_average import follow, restore
 class Cotta(SeededTrainingSettings):
     """The hyperparameters of cotta, beside those of every method that trains.
 
-    teacher_momentum: the weight of the past in the teacher at each step.
-    restore: the probability with which each number of the student returns to the source.
-    threshold: the teacher sees augmented views if the source's confidence is below this.
-    views: the number of views.
-    symmetric: whether the student's prediction is also a target (ImageNet).
+    Args:
+        teacher_momentum: the weight of the past in the teacher at each step.
+        restore: the probability with which each number of the student returns to the source.
+        threshold: the teacher sees augmented views if the source's confidence is below this.
+        views: the number of views.
+        symmetric: whether the student's prediction is also a target (ImageNet).
+
+    >>> from realistic_tta import Cotta, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Cotta(views=8))
     """
 
     optimizer: Adam | SGD = Adam(lr=1e-3)  # Wang 2022, CIFAR, at batch size 200

@@ -30,10 +30,14 @@ from ._training.trainer import Trainer, TrainingSettings, normalization_layers, 
 class Eta(TrainingSettings):
     """The hyperparameters of eta, beside those of every method that trains.
 
-    entropy_threshold: a prediction is reliable below this fraction of ln(classes).
-    margin: a prediction is redundant if its cosine with the running one is not below this.
-    decay: the weight of the past in the running prediction.
-    classes: the number of classes; by default the outputs of the last Linear layer.
+    Args:
+        entropy_threshold: a prediction is reliable below this fraction of ln(classes).
+        margin: a prediction is redundant if its cosine with the running one is not below this.
+        decay: the weight of the past in the running prediction.
+        classes: the number of classes; by default the outputs of the last Linear layer.
+
+    >>> from realistic_tta import Eta, adapt
+    >>> adapted = adapt(nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)), Eta(margin=0.1))
     """
 
     optimizer: Adam | SGD = Adam(lr=1e-3)  # Niu 2022's CIFAR settings, at batch size 200

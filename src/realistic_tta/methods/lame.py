@@ -28,11 +28,15 @@ from ._training.features import capturing, feature_layer
 class Lame(Settings):
     """The hyperparameters of lame.
 
-    neighbors: the kernel is as wide as the mean distance to this neighbor, the image itself being
-        the first.
-    max_iterations: the largest number of iterations.
-    tolerance: stop when the energy changes by less than this, relative to itself.
-    features: the name of the layer whose input to compare; by default the last Linear layer.
+    Args:
+        neighbors: the kernel is as wide as the mean distance to this neighbor, the image itself
+            being the first.
+        max_iterations: the largest number of iterations.
+        tolerance: stop when the energy changes by less than this, relative to itself.
+        features: the name of the layer whose input to compare; by default the last Linear layer.
+
+    >>> from realistic_tta import Lame, adapt
+    >>> adapted = adapt(nn.Linear(8, 3), Lame(neighbors=3))
     """
 
     neighbors: Count = 5  # Boudiaf 2022, the rbf kernel

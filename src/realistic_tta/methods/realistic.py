@@ -53,9 +53,13 @@ SHIFT_RATIO = 4  # recent images so many times further from the past than by cha
 class Realistic(Settings):
     """The hyperparameters of realistic.
 
-    source_batch_size: the batch size of the model's training. Target statistics rest on about as
-        many images as the source statistics did in training.
-    max_target_weight: the largest weight of the target in the mix with the source.
+    Args:
+        source_batch_size: the batch size of the model's training. Target statistics rest on about
+            as many images as the source statistics did in training.
+        max_target_weight: the largest weight of the target in the mix with the source.
+
+    >>> from realistic_tta import Realistic, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Realistic(source_batch_size=256))
     """
 
     source_batch_size: Count = 128  # CIFAR; 256 is usual on ImageNet
@@ -178,17 +182,17 @@ class RealisticModel(AdaptedModel):
         report = replace(report, images=int(state["images"]))
         if not report.images or report.images < 2:
             return report
-        others = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0] - 1
+        images = ImageWeights(state["weight"], state["squared_weight"]).images()[:, 0]
         scale = source_precision(layers.source.variance, layers.per_channel(layers.channels))
         shift = (state["target_mean"] - layers.source.mean).square()
         distance = per_layer(shift * scale, layers.channels)
-        correlation_time = state["correlation_time"].clamp_min(1)
         between = per_layer(state["variances"][0, 1] * scale, layers.channels)
+        chance = between * chance_scale(images, state["correlation_time"])
         return replace(
             report,
             distance=distance[used].mean().sqrt().item(),
-            standard_error=(between * correlation_time / others)[used].mean().sqrt().item(),
-            correlation_time=correlation_time.item(),
+            chance=chance[used].mean().sqrt().item(),
+            correlation_time=state["correlation_time"].clamp_min(1).item(),
         )
 
 

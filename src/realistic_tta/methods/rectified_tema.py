@@ -33,11 +33,18 @@ TOLERANCE = 0.05  # of a source weight, which goes from 0 to 0.5
 class RectifiedTema(Settings):
     """The hyperparameters of rectified_tema.
 
-    passes: 2 is Algorithm 1; 1 predicts in the first pass, with the prior, at half the cost.
-    second_pass: "always", or "when_needed": the first pass stands if the prior that it mixed with
-        is within 0.05, in every layer, of the weights that follow from the batch. A compiled graph
-        always takes both passes.
-    momentum, classes, source_batch_size, start: as for tema.
+    Args:
+        passes: 2 is Algorithm 1; 1 predicts in the first pass, with the prior, at half the cost.
+        second_pass: "always", or "when_needed": the first pass stands if the prior that it mixed
+            with is within 0.05, in every layer, of the weights that follow from the batch. A
+            compiled graph always takes both passes.
+        momentum: as for tema.
+        classes: as for tema.
+        source_batch_size: as for tema.
+        start: as for tema.
+
+    >>> from realistic_tta import RectifiedTema, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), RectifiedTema(classes=10, passes=1))
     """
 
     passes: Literal[1, 2] = 2

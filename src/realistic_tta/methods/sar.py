@@ -25,11 +25,15 @@ from ._training.trainer import Trainer, TrainingSettings, normalization_layers, 
 class Sar(TrainingSettings):
     """The hyperparameters of sar, beside those of every method that trains.
 
-    entropy_threshold: a prediction is reliable below this fraction of ln(classes).
-    radius: how far the weights climb before the gradient is taken, the paper's rho.
-    recover_below: the weights return to the source when the running loss falls below this.
-    decay: the weight of the past in the running loss.
-    exclude: names of modules that are not trained, nor the modules inside them.
+    Args:
+        entropy_threshold: a prediction is reliable below this fraction of ln(classes).
+        radius: how far the weights climb before the gradient is taken, the paper's rho.
+        recover_below: the weights return to the source when the running loss falls below this.
+        decay: the weight of the past in the running loss.
+        exclude: names of modules that are not trained, nor the modules inside them.
+
+    >>> from realistic_tta import Sar, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Sar(exclude=()))
     """
 
     optimizer: Adam | SGD = SGD(lr=1e-3, momentum=0.9)  # the reference framework's, CIFAR

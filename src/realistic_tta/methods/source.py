@@ -15,7 +15,11 @@ from realistic_tta.core.settings import Settings
 
 @dataclass(frozen=True)
 class Source(Settings):
-    """source has no hyperparameters."""
+    """The method source has no hyperparameters.
+
+    >>> from realistic_tta import Source, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Source())
+    """
 
 
 class SourceModel(AdaptedModel):

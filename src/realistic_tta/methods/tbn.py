@@ -23,7 +23,11 @@ from realistic_tta.layers.rules import BatchStatistics
 
 @dataclass(frozen=True)
 class TBN(Settings):
-    """tbn has no hyperparameters."""
+    """The method tbn has no hyperparameters.
+
+    >>> from realistic_tta import TBN, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), TBN())
+    """
 
 
 class TBNModel(AdaptedModel):

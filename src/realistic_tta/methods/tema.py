@@ -29,12 +29,16 @@ from realistic_tta.layers.rules import MovingAverage
 class Tema(Settings):
     """The hyperparameters of tema.
 
-    momentum: the weight of the current batch in the average, as in torch; "auto" chooses it by
-        Eq. 5 from the size of each batch.
-    classes: the number of classes, for "auto"; by default the outputs of the last Linear layer.
-    source_batch_size: the batch size of the model's training, for "auto".
-    start: where the average starts: "standard", at mean 0 and variance 1, as the authors' program,
-        or "source", at the source statistics, which is better on short streams.
+    Args:
+        momentum: the weight of the current batch in the average, as in torch; "auto" chooses it by
+            Eq. 5 from the size of each batch.
+        classes: the number of classes, for "auto"; by default the outputs of the last Linear layer.
+        source_batch_size: the batch size of the model's training, for "auto".
+        start: where the average starts: "standard", at mean 0 and variance 1, as the authors'
+            program, or "source", at the source statistics, which is better on short streams.
+
+    >>> from realistic_tta import Tema, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Tema(classes=10, start="source"))
     """
 
     momentum: Momentum | Literal["auto"] = "auto"

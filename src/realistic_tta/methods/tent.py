@@ -20,7 +20,11 @@ from ._training.trainer import Trainer, TrainingSettings, normalization_layers, 
 
 @dataclass(frozen=True)
 class Tent(TrainingSettings):
-    """The hyperparameters of tent: those of every method that trains."""
+    """The hyperparameters of tent: those of every method that trains.
+
+    >>> from realistic_tta import SGD, Tent, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), Tent(optimizer=SGD(lr=1e-3)))
+    """
 
     optimizer: Adam | SGD = Adam(lr=1e-3)  # Wang 2021, CIFAR, at batch size 200
 

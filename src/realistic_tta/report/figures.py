@@ -1,4 +1,4 @@
-"""Figures of one group of records: a dataset, model and scenario. catalogue.py lists them."""
+"""Figures of one group of records: a dataset, model and scenario. catalog.py lists them."""
 
 from __future__ import annotations
 

@@ -34,6 +34,12 @@ class DriftAlarm:
 
     The score depends on the batch alone, at the cost of one forward pass: the model runs as it was
     trained, so clean batches stay exchangeable however long the stream. Make one with `calibrate`.
+
+    >>> import torch
+    >>> clean = torch.randn(8, 20, 3)
+    >>> alarm = DriftAlarm.calibrate(nn.BatchNorm1d(3), clean, false_alarm_rate=0.2)
+    >>> alarm.observe(clean[0] + 5).alarm
+    True
     """
 
     def __init__(
@@ -50,7 +56,16 @@ class DriftAlarm:
     ) -> Self:
         """Makes an alarm from clean batches of one size that the model was not trained on.
 
-        model: as trained. At least 1 / false_alarm_rate - 1 batches are needed.
+        Args:
+            model: the model as trained.
+            clean_batches: at least 1 / false_alarm_rate - 1 batches.
+            false_alarm_rate: how often a clean batch may raise an alarm, on average.
+
+        Returns:
+            An alarm for batches of this size.
+
+        Raises:
+            OptionError: too few batches, an adapted model, or a rate that is not allowed.
         """
         if not isinstance(false_alarm_rate, float) or not 1e-9 <= false_alarm_rate <= 0.5:
             raise OptionError(

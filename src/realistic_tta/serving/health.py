@@ -9,16 +9,30 @@ from realistic_tta.core.report import LayerReport
 
 @dataclass(frozen=True)
 class Health:
-    """Counts continue over a reset and a restart from a file; recent predictions do not.
+    """The figures to monitor an adapted model by.
 
-    batches, images: predicted. resets: how often the state was reset.
-    recent: the number of recent predictions that entropy and histogram are computed from.
-    entropy: their mean entropy in nats; None if there are none, or the output has no logits.
-    histogram: the number of them per class.
-    layers: divergence from the source in nats, and source weight, per adapted layer.
-    skipped: samples left out as non-finite (nonfinite="skip").
-    rollbacks: how often the guard returned the method to its last good state.
-    source_answers: images that the guard answered with the source.
+    Counts continue over a reset and a restart from a file; recent predictions do not.
+
+    Attributes:
+        method: the name of the method.
+        batches: the number of batches predicted.
+        images: the number of images predicted.
+        resets: how often the state was reset.
+        recent: the number of recent predictions that entropy and histogram are computed from.
+        entropy: their mean entropy in nats; None if there are none, or the output has no logits.
+        histogram: the number of them per class.
+        layers: divergence from the source in nats, and source weight, per adapted layer.
+        skipped: samples left out as non-finite (nonfinite="skip").
+        rollbacks: how often the guard returned the method to its last good state.
+        source_answers: images that the guard answered with the source.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from realistic_tta import adapt
+    >>> adapted = adapt(nn.BatchNorm1d(3))
+    >>> logits = adapted(torch.rand(5, 3))
+    >>> adapted.health().images
+    5
     """
 
     method: str

@@ -43,10 +43,17 @@ class Serving(Settings):
 
 
 class ServedModel(Wrapper):
-    """An adapted model for use in a program; see `adapt`.
+    """An adapted model for use in a program; `adapt` and `load` return one.
+
+    Call it like the original model, with a batch of any size. Threads wait for each other.
 
     State: `counters`, the batches, images and resets since it was made, and `recent`, the logits of
     the last images, (image, class).
+
+    >>> from realistic_tta import adapt
+    >>> adapted = adapt(nn.BatchNorm1d(3))
+    >>> logits = adapted(torch.rand(5, 3))
+    >>> adapted.reset()
     """
 
     name = "serving"
@@ -113,7 +120,11 @@ class ServedModel(Wrapper):
             return super().load_state_dict(*args, **kwargs)
 
     def save(self, path: str | Path) -> None:
-        """Writes the state to a file, atomically; `realistic_tta.load` reads it."""
+        """Writes the state to a file, atomically; `realistic_tta.load` reads it.
+
+        Args:
+            path: the file. It is replaced if it exists.
+        """
         with self._lock.lock:
             save_state(self, Path(path))
 
@@ -126,7 +137,19 @@ class ServedModel(Wrapper):
     ) -> RemovableHandle:
         """Saves now, and again after so many batches or seconds, at the end of a batch.
 
-        The returned handle ends it with `remove()`. A copy of this model does not save itself.
+        A later save that fails is logged, and tried again after the next batch. A copy of this
+        model does not save itself.
+
+        Args:
+            path: the file, as for `save`.
+            every_batches: how many batches lie between saves. At least one of the two is required.
+            every_seconds: how many seconds lie between saves.
+
+        Returns:
+            A handle; `handle.remove()` ends the saving.
+
+        Raises:
+            OptionError: neither of the two is given, or one is not allowed.
         """
         autosave = _Autosave(Path(path), every_batches, every_seconds)
         self.save(path)  # an invalid path raises now, not later
@@ -135,7 +158,15 @@ class ServedModel(Wrapper):
     def register_health_hook(
         self, hook: Callable[[Health], None], every: int = 1
     ) -> RemovableHandle:
-        """Calls the hook with `health()` after every so many batches."""
+        """Calls the hook with `health()` after every so many batches.
+
+        Args:
+            hook: a function of one `Health`. If it raises, the error is logged.
+            every: how many batches lie between calls.
+
+        Returns:
+            A handle; `handle.remove()` removes the hook.
+        """
         if type(every) is not int or every < 1:
             raise OptionError(f"every is {every!r}; expected a whole number of 1 or more")
         batches = 0

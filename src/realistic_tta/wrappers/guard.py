@@ -29,14 +29,19 @@ _GOOD = "good:"  # prefix of the names under which the last good state is kept
 class GuardSettings(Settings):
     """The hyperparameters of the guard, chosen on corruptions that no benchmark uses.
 
-    window: the number of images that are compared: the last ones, or a part of a larger batch.
-    min_images: the number of images from which on the method may answer.
-    margin: the advantage in nats that the method must have to answer.
-    every: a trusted method is compared on one in so many images, to save source forward passes.
-    recent: the number of adapted predictions that are watched without a source forward pass.
-    alarm: compare anew if recent predictions carry less than this part of the information.
-    patience: the number of images that a method may stay worse before it is rolled back.
-    rest: the number of images that the source answers alone after a rollback.
+    Args:
+        window: the number of images that are compared: the last ones, or a part of a larger batch.
+        min_images: the number of images from which on the method may answer.
+        margin: the advantage in nats that the method must have to answer.
+        every: a trusted method is compared on one in so many images, to save source forward passes.
+        recent: the number of adapted predictions that are watched without a source forward pass.
+        alarm: compare anew if recent predictions carry less than this part of the information.
+        patience: the number of images that a method may stay worse before it is rolled back.
+        rest: the number of images that the source answers alone after a rollback.
+
+    >>> from torch import nn
+    >>> from realistic_tta import GuardSettings, adapt
+    >>> adapted = adapt(nn.BatchNorm2d(3), guard=GuardSettings(window=128))
     """
 
     window: Count = 64
@@ -50,7 +55,7 @@ class GuardSettings(Settings):
 
 
 class Counters(NamedTuple):
-    """What the guard counts, in images unless said otherwise.
+    """The counters of the guard, in images unless said otherwise.
 
     trusted: 1 while the method answers. seen: all. worse: since it was last trusted. compared:
     since the last good state. resting: that the source still answers alone. rollbacks: how often.

@@ -50,7 +50,7 @@ def contrast(
         loss = mean of log(exp(own) + sum over others of exp(other)) - own
         others: the keys of the queue with another label than the query's
 
-    All features are normalised here but the queue's, which are unit vectors: (entry, feature).
+    All features are normalized here but the queue's, which are unit vectors: (entry, feature).
     """
     queries, keys = functional.normalize(queries), functional.normalize(keys)
     own = (queries * keys).sum(dim=1, keepdim=True)  # (image, 1)
@@ -79,4 +79,4 @@ def nearest_probabilities(
     """
     similarities = functional.normalize(features) @ bank_features.T  # (image, entry)
     nearest = similarities.topk(min(count, len(bank_features)), dim=1).indices
-    return bank_probabilities[nearest].mean(dim=1)  # (image, neighbour, class) before
+    return bank_probabilities[nearest].mean(dim=1)  # (image, neighbor, class) before

@@ -26,7 +26,11 @@ class SGD(Settings):
         velocity = momentum * velocity + gradient + weight_decay * weights
         weights  = weights - lr * velocity
 
-    nesterov: the step is gradient + momentum * velocity instead.
+    Args:
+        lr: the learning rate.
+        momentum: the weight of the past velocity.
+        nesterov: the step is gradient + momentum * velocity instead.
+        weight_decay: the weight of the weights in the gradient.
 
     >>> weights, gradient = torch.tensor([[1.0], [2.0]], device="cpu")
     >>> sgd = SGD(lr=0.1)
@@ -61,7 +65,16 @@ class Adam(Settings):
         weights = weights - lr * (average / (1 - beta1 ** updates))
                                / (sqrt(squares / (1 - beta2 ** updates)) + eps)
 
-    weight_decay: is added to the gradient, as torch.optim.Adam does.
+    Args:
+        lr: the learning rate.
+        betas: the weights of the past in the average and in the squares.
+        eps: is added to the root of the squares.
+        weight_decay: the weight of the weights in the gradient, as in torch.optim.Adam.
+
+    >>> weights, gradient = torch.tensor([[1.0], [2.0]], device="cpu")
+    >>> adam = Adam(lr=0.1)
+    >>> adam.update(weights, gradient, adam.start(weights))[0].item()
+    0.8999999761581421
     """
 
     lr: NonNegative

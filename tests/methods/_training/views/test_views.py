@@ -125,7 +125,7 @@ def test_a_strong_view_treats_each_image_by_itself(monkeypatch: pytest.MonkeyPat
     assert distances.min() > 1e-3
 
 
-def test_strong_views_jitter_grey_and_mirror_as_often_as_published() -> None:
+def test_strong_views_jitter_gray_and_mirror_as_often_as_published() -> None:
     images = batch(2000, rows=2, columns=2)
     seen: list[float] = []
 
@@ -137,8 +137,8 @@ def test_strong_views_jitter_grey_and_mirror_as_often_as_published() -> None:
         patch.setattr(contrast_views, "chosen", record)
         found = strong_view(images, generator())
     assert seen == [0.8, 0.2, 0.5, 0.5]
-    grey = (found - found.mean(dim=1, keepdim=True)).abs().amax(dim=(1, 2, 3)) < 1e-3
-    assert int(grey.sum()) == pytest.approx(400, abs=60)
+    gray = (found - found.mean(dim=1, keepdim=True)).abs().amax(dim=(1, 2, 3)) < 1e-3
+    assert int(gray.sum()) == pytest.approx(400, abs=60)
 
 
 def test_jitter_applies_all_four_changes_in_the_drawn_order() -> None:

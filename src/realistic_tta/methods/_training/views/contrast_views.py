@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .colour import brightness, contrast, grey, hue, saturation
+from .color import brightness, contrast, gray, hue, saturation
 from .draws import chosen, orders, uniform
 from .geometry import by_image, flip, gaussian_blur
 
@@ -31,11 +31,11 @@ def weak_view(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def strong_view(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Colour jitter .8, grey .2, blur .5, flip .5. images: (image, 1 or 3, row, column)."""
+    """Color jitter .8, gray .2, blur .5, flip .5. images: (image, 1 or 3, row, column)."""
     count = len(images)
     precise = images.float() if images.dtype.itemsize < torch.float32.itemsize else images
     view = jitter(precise.clamp(0, 1), chosen(0.8, generator, count), generator)
-    view = torch.where(by_image(chosen(0.2, generator, count), view), grey(view), view)
+    view = torch.where(by_image(chosen(0.2, generator, count), view), gray(view), view)
     blurred, sigmas = chosen(0.5, generator, count), uniform(0.1, 2, generator, count)
     view = apply(view, blurred.tolist(), blur, sigmas)
     return flip(view, chosen(0.5, generator, count)).to(images.dtype)

@@ -1,11 +1,11 @@
-"""CoTTA's view of a batch (Wang 2022): colours, a small turn and shift, blur, flip and noise.
+"""CoTTA's view of a batch (Wang 2022): colors, a small turn and shift, blur, flip and noise.
 
 One draw for the whole batch, but for the noise. methods/cotta.py averages the teacher over 32.
 
 The published recipe pads the images by half their side with their edge, maps the large picture,
 blurs it and cuts the middle out. Here only what is left in the end is computed: an edge-padded
 picture is the picture read with its coordinates held at the edge, so no padding is made; rows and
-columns outside the middle are mapped only as far as the blur reaches.
+columns outside the middle are mapped only within reach of the blur.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from .colour import brightness, contrast, gamma, hue, saturation
+from .color import brightness, contrast, gamma, hue, saturation
 from .draws import normal, uniform
 from .geometry import affine_points, gaussian_blur, sample
 
 REACH = 2  # of the blur: 5 x 5
 NOISE = 0.005
-COLOURS: tuple[tuple[Callable[[Tensor, float], Tensor], float, float], ...] = (
+COLORS: tuple[tuple[Callable[[Tensor, float], Tensor], float, float], ...] = (
     (brightness, 0.6, 1.4),
     (contrast, 0.7, 1.3),
     (saturation, 0.5, 1.5),
@@ -36,7 +36,7 @@ COLOURS: tuple[tuple[Callable[[Tensor, float], Tensor], float, float], ...] = (
 class CottaView:
     """One draw: what is done to every image of a batch.
 
-    factors: of COLOURS, in their order. order: in which they are applied.
+    factors: of COLORS, in their order. order: in which they are applied.
     angle: in degrees. shift: right and down, in fractions of the padded sides. sigma: of the blur.
     """
 
@@ -57,10 +57,10 @@ class CottaView:
         def one(low: float, high: float) -> float:
             return low + (high - low) * next(units)
 
-        places = [next(units) for _ in COLOURS]
+        places = [next(units) for _ in COLORS]
         return cls(
-            factors=tuple(one(low, high) for _, low, high in COLOURS),
-            order=tuple(sorted(range(len(COLOURS)), key=places.__getitem__)),
+            factors=tuple(one(low, high) for _, low, high in COLORS),
+            order=tuple(sorted(range(len(COLORS)), key=places.__getitem__)),
             angle=one(-15, 15),
             shift=(one(-1 / 16, 1 / 16), one(-1 / 16, 1 / 16)),
             scale=one(0.9, 1.1),
@@ -72,7 +72,7 @@ class CottaView:
         """The images seen so, without the noise."""
         seen = images.clamp(0, 1)
         for place in self.order:
-            change, _, _ = COLOURS[place]
+            change, _, _ = COLORS[place]
             seen = change(seen, self.factors[place])
         return gaussian_blur(self._moved(seen), self.sigma, REACH)
 

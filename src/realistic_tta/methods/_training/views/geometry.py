@@ -58,7 +58,7 @@ def sample(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 def gaussian_blur(images: Tensor, sigma: float | Tensor, reach: int) -> Tensor:
     """Gaussian blur over 2 reach + 1 rows and columns; smaller by reach on every side.
 
-        weight of a neighbour = exp(-distance ** 2 / (2 sigma ** 2)), the weights summing to 1
+        weight of a neighbor = exp(-distance ** 2 / (2 sigma ** 2)), the weights summing to 1
 
     sigma: in pixels, one for all or (image, 1, 1, 1). Pad the images first to keep their size.
     """

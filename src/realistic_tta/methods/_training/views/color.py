@@ -1,8 +1,8 @@
-"""Colours of images changed: brightness, contrast, saturation, hue, gamma, grey.
+"""Colors of images changed: brightness, contrast, saturation, hue, gamma, gray.
 
 images: (image, 1 or 3, row, column), in [0, 1]; results stay there. A factor is one number for the
 whole batch, or a tensor (image, 1, 1, 1) with one for each. The definitions are torchvision's.
-Images of one channel have no colour: grey, saturation and hue leave them as they are.
+Images of one channel have no color: gray, saturation and hue leave them as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-def grey(images: Tensor) -> Tensor:
+def gray(images: Tensor) -> Tensor:
     """The luminance, .2989 red + .587 green + .114 blue: (image, 1, row, column)."""
     if images.shape[1] == 1:
         return images
@@ -25,16 +25,16 @@ def brightness(images: Tensor, factor: float | Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, factor: float | Tensor) -> Tensor:
-    """Blended with a flat grey: factor * images + (1 - factor) * mean of each image's grey."""
-    mean = grey(images).mean(dim=(1, 2, 3), keepdim=True)  # (image, 1, 1, 1)
+    """Blended with a flat gray: factor * images + (1 - factor) * mean of each image's gray."""
+    mean = gray(images).mean(dim=(1, 2, 3), keepdim=True)  # (image, 1, 1, 1)
     return (images * factor).add_((1 - factor) * mean).clamp_(0, 1)
 
 
 def saturation(images: Tensor, factor: float | Tensor) -> Tensor:
-    """Blended with its grey: factor * images + (1 - factor) * grey; 0 is grey."""
+    """Blended with its gray: factor * images + (1 - factor) * gray; 0 is gray."""
     if images.shape[1] == 1:
         return images
-    return (images * factor).add_((1 - factor) * grey(images)).clamp_(0, 1)
+    return (images * factor).add_((1 - factor) * gray(images)).clamp_(0, 1)
 
 
 def gamma(images: Tensor, exponent: float | Tensor) -> Tensor:
@@ -43,10 +43,10 @@ def gamma(images: Tensor, exponent: float | Tensor) -> Tensor:
 
 
 def hue(images: Tensor, shift: float | Tensor) -> Tensor:
-    """The hue turned by a fraction of the colour circle; brightness and saturation (HSV) stay.
+    """The hue turned by a fraction of the color circle; brightness and saturation (HSV) stay.
 
-        colour = high - (high - low) * clamp(min(k, 4 - k), 0, 1),  k = (6 * hue + n) mod 6
-        n = 5 for red, 3 for green, 1 for blue; high and low: the largest and smallest colour
+        color = high - (high - low) * clamp(min(k, 4 - k), 0, 1),  k = (6 * hue + n) mod 6
+        n = 5 for red, 3 for green, 1 for blue; high and low: the largest and smallest color
 
     >>> red = torch.tensor([1.0, 0.0, 0.0], device="cpu").view(1, 3, 1, 1)
     >>> hue(red, 1 / 3).flatten().tolist()  # green
@@ -58,7 +58,7 @@ def hue(images: Tensor, shift: float | Tensor) -> Tensor:
     high = torch.maximum(torch.maximum(red, green), blue)
     spread = high - torch.minimum(torch.minimum(red, green), blue)
     turned = _sixths(red, green, blue, high, spread) + 6 * shift
-    place = turned.remainder_(6)  # on the colour circle, in sixths
+    place = turned.remainder_(6)  # on the color circle, in sixths
     n = place.new_tensor([5, 3, 1]).view(1, 3, 1, 1)
     return high - spread * _distance(place, n)  # (image, 3, row, column)
 

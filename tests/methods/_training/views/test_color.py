@@ -1,4 +1,4 @@
-"""Colours against Python's colorsys, plain loops and torchvision."""
+"""Colors against Python's colorsys, plain loops and torchvision."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from realistic_tta.methods._training.views import colour
+from realistic_tta.methods._training.views import color
 
 IMAGES = torch.rand(4, 3, 6, 5, generator=torch.Generator().manual_seed(0))
-IMAGES[0, :, 0, 0] = 0.4  # grey, black and white have no hue
+IMAGES[0, :, 0, 0] = 0.4  # gray, black and white have no hue
 IMAGES[0, :, 0, 1] = 0.0
 IMAGES[0, :, 0, 2] = 1.0
-IMAGES[0, :, 0, 3] = torch.tensor([0.7, 0.7, 0.1])  # two colours are the largest
+IMAGES[0, :, 0, 3] = torch.tensor([0.7, 0.7, 0.1])  # two colors are the largest
 
 
 @pytest.mark.parametrize("shift", [-0.5, -0.06, 0.0, 0.1, 0.9])
 def test_hue_is_what_colorsys_makes_of_each_pixel(shift: float) -> None:
-    found = colour.hue(IMAGES, shift)
+    found = color.hue(IMAGES, shift)
     for image, row, column in torch.cartesian_prod(*map(torch.arange, (4, 6, 5))).tolist():
         pixel = IMAGES[image, :, row, column].tolist()
         h, s, v = colorsys.rgb_to_hsv(*pixel)
@@ -29,7 +29,7 @@ def test_hue_is_what_colorsys_makes_of_each_pixel(shift: float) -> None:
 
 
 def test_contrast_moves_every_value_from_its_images_mean_luminance() -> None:
-    found = colour.contrast(IMAGES, 1.3)
+    found = color.contrast(IMAGES, 1.3)
     for image, result in zip(IMAGES.tolist(), found.tolist(), strict=True):
         red, green, blue = ([value for row in plane for value in row] for plane in image)
         luminance = [
@@ -43,13 +43,13 @@ def test_contrast_moves_every_value_from_its_images_mean_luminance() -> None:
 
 
 REFERENCES: dict[str, tuple[Callable[..., Tensor], str, float]] = {
-    "brightness": (colour.brightness, "adjust_brightness", 1.4),
-    "darkness": (colour.brightness, "adjust_brightness", 0.6),
-    "contrast": (colour.contrast, "adjust_contrast", 0.7),
-    "saturation": (colour.saturation, "adjust_saturation", 1.5),
-    "paleness": (colour.saturation, "adjust_saturation", 0.5),
-    "hue": (colour.hue, "adjust_hue", -0.1),
-    "gamma": (colour.gamma, "adjust_gamma", 0.7),
+    "brightness": (color.brightness, "adjust_brightness", 1.4),
+    "darkness": (color.brightness, "adjust_brightness", 0.6),
+    "contrast": (color.contrast, "adjust_contrast", 0.7),
+    "saturation": (color.saturation, "adjust_saturation", 1.5),
+    "paleness": (color.saturation, "adjust_saturation", 0.5),
+    "hue": (color.hue, "adjust_hue", -0.1),
+    "gamma": (color.gamma, "adjust_gamma", 0.7),
 }
 
 
@@ -65,7 +65,7 @@ def test_each_change_is_torchvisions(name: str, channels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [colour.brightness, colour.contrast, colour.saturation, colour.hue, colour.gamma]
+    "change", [color.brightness, color.contrast, color.saturation, color.hue, color.gamma]
 )
 def test_a_factor_for_each_image_is_each_image_by_itself(change: Callable[..., Tensor]) -> None:
     factors = torch.tensor([0.1, 0.7, 1.0, 1.3])
@@ -75,7 +75,7 @@ def test_a_factor_for_each_image_is_each_image_by_itself(change: Callable[..., T
 
 
 @pytest.mark.parametrize(
-    "change", [colour.brightness, colour.contrast, colour.saturation, colour.hue, colour.gamma]
+    "change", [color.brightness, color.contrast, color.saturation, color.hue, color.gamma]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_changes_leave_their_input_alone_and_keep_its_type(
