@@ -119,7 +119,7 @@ def test_every_figure_is_shown_in_the_documents() -> None:
     text = (ROOT / "docs/reference/figures.md").read_text()
     shown = re.findall(r"^## `(\w+)`$", text, flags=re.MULTILINE)
     assert sorted(shown) == sorted(FIGURES)
-    pictures = re.findall(r"!\[[^\]]+\]\(images/figures/(\w+)\.png\)", text)
+    pictures = re.findall(r"!\[[^\]]+\]\(../images/figures/(\w+)\.png\)", text)
     assert sorted(pictures) == sorted(FIGURES)
 
 
