@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from realistic_tta.cli import bench
 from realistic_tta.cli.main import main
 from realistic_tta.data.registry import CORRUPTIONS
 from realistic_tta.errors import ResultsError
+from realistic_tta.report import style
 from realistic_tta.report.catalog import FIGURES, draw
 from realistic_tta.report.figures import (
     binned,
@@ -346,6 +348,22 @@ def test_methods_differ_without_color_and_by_color() -> None:
     assert list(STYLES) == list(ALL_METHODS)
     for what in ("marker", "color"):
         assert len({style[what] for style in STYLES.values()}) == len(STYLES)
+
+
+def test_a_method_looks_the_same_on_the_page() -> None:
+    """Color, marker and line of the figures are those of the page on a light background."""
+    of_matplotlib = "sXv^DodP><*hp"
+    of_the_page = "square x triangle-down triangle-up diamond circle diamond-tall cross"
+    of_the_page += " triangle-right triangle-left star hexagon pentagon"
+    markers = dict(zip(of_matplotlib, of_the_page.split(), strict=True))
+    lines = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+    program = (Path(style.__file__).parent / "page_state.js").read_text()
+    entry = r'^  (\w+): \["(#\w+)", "#\w+", "([\w-]+)", "(\w+)"\],$'
+    on_page = {name: look for name, *look in re.findall(entry, program, flags=re.MULTILINE)}
+    assert on_page == {
+        method: [each["color"].lower(), markers[each["marker"]], lines[each["linestyle"]]]
+        for method, each in STYLES.items()
+    }
 
 
 def test_what_eq_5_must_know_is_what_the_runner_uses() -> None:

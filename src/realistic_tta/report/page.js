@@ -3,7 +3,7 @@
 
 /* A method's marker beside its name: the legend of all plots. */
 function swatch(method) {
-  const { colour, marker } = look(method);
+  const { color, marker } = look(method);
   const SHAPES = {
     circle: "M12 8A4 4 0 1 1 4 8A4 4 0 1 1 12 8Z", square: "M4 4H12V12H4Z", diamond: "M8 2.5L13.5 8L8 13.5L2.5 8Z",
     "triangle-up": "M8 3L13 12H3Z", "triangle-down": "M8 13L3 4H13Z", "triangle-left": "M3 8L12 3V13Z",
@@ -21,8 +21,8 @@ function swatch(method) {
     svg.setAttribute(name, value);
   }
   path.setAttribute("d", SHAPES[marker.replace("-open", "")]);
-  path.setAttribute("fill", open ? "none" : colour);
-  path.setAttribute("stroke", colour);
+  path.setAttribute("fill", open ? "none" : color);
+  path.setAttribute("stroke", color);
   path.setAttribute("stroke-width", open ? 2 : 0);
   svg.append(path);
   return svg;

@@ -24,9 +24,9 @@ function layout(x, y, more = {}) {
 }
 
 function lineOf(method, x, y, more = {}) {
-  const { colour, marker, dash, width } = look(method);
+  const { color, marker, dash, width } = look(method);
   return { type: "scatter", mode: "lines+markers", name: plain(method), x, y, connectgaps: true,
-    line: { color: colour, width, dash }, marker: { color: colour, symbol: marker, size: 9 }, ...more };
+    line: { color: color, width, dash }, marker: { color: color, symbol: marker, size: 9 }, ...more };
 }
 
 /* plotly reads some HTML in its texts; a name is never meant as such. */
@@ -43,7 +43,7 @@ function drawSizes() {
   const traces = lines(table, (method) => ({ hovertemplate: template(method, "") }));
   if (paper && at("with-paper").checked) {
     traces.unshift(...lines(paper, (method) => ({ mode: "lines", hovertemplate: template(method, ", paper"),
-      opacity: 0.45, line: { color: look(method).colour, width: 1.5, dash: look(method).dash } })));
+      opacity: 0.45, line: { color: look(method).color, width: 1.5, dash: look(method).dash } })));
   }
   const x = axis("batch size", { type: "log", tickvals: table.sizes, ticktext: table.sizes.map(String) });
   Plotly.react("plot-sizes", traces, layout(x, axis("error (%)", { rangemode: "tozero" }), { hovermode: "x unified" }), CONFIG);
@@ -101,10 +101,10 @@ function drawCost() {
     error: mean(few.map((record) => record.error)) })).filter(({ costs }) => costs.length)
     .map(({ method, costs, error }) => ({ method, cost: mean(costs), error }));
   const traces = withLabels(points, at("plot-cost")).map(({ method, cost, error, label }) => {
-    const { colour, marker } = look(method);
+    const { color, marker } = look(method);
     return { type: "scatter", mode: label ? "markers+text" : "markers", name: plain(method), x: [cost], y: [error],
       text: [plain(method)], textposition: label, cliponaxis: false,
-      textfont: { color: css("--soft"), size: 12 }, marker: { color: colour, symbol: marker, size: 13 },
+      textfont: { color: css("--soft"), size: 12 }, marker: { color: color, symbol: marker, size: 13 },
       hovertemplate: `${plain(method)}: %{y:.2f} % error at %{x:.2f} times the source model<extra></extra>` };
   });
   const ticks = [0.5, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500];

@@ -32,8 +32,8 @@ function byMethod(size) {
   return found;
 }
 
-/* Colours after Okabe and Ito and after Tol, safe for colour-blind readers, on light and on dark; a marker and
-   a line of its own for each method, so that the plots can be read without any colour. */
+/* Colors after Okabe and Ito and after Tol, safe for color-blind readers, on light and on dark; a marker and
+   a line of its own for each method, so that the plots can be read without any color. */
 const LOOKS = {
   source: ["#555555", "#b8bec5", "square", "dash"],
   tbn: ["#d55e00", "#ff8b45", "x", "solid"],
@@ -56,7 +56,7 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 function look(name) {
   const method = name.split(" (")[0];
   const [light, onDark, marker, dash] = Object.hasOwn(LOOKS, method) ? LOOKS[method] : OTHER;
-  return { colour: dark.matches ? onDark : light, marker: marker + (method === name ? "" : "-open"), dash,
+  return { color: dark.matches ? onDark : light, marker: marker + (method === name ? "" : "-open"), dash,
     width: name === "rectified_tema" || name === "realistic" ? 3.5 : 2 };
 }
 
