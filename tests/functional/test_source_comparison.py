@@ -23,7 +23,7 @@ def drawn(images: int, classes: int, seed: int = 0) -> Tensor:
 
 
 def sure(labels: list[int], classes: int = 4) -> Tensor:
-    return torch.eye(classes, device="cpu")[labels] * 9
+    return torch.eye(classes, device="cpu")[labels] * 27
 
 
 def probabilities(logits: Tensor) -> list[list[float]]:
@@ -46,8 +46,8 @@ def test_the_advantage_is_that_of_a_plain_loop() -> None:
     confidence = sum(map(entropy, other)) / 40 - sum(map(entropy, own)) / 40
     diversity = entropy(mean(own)) - entropy(mean(other))
     assert not comes_in_runs(source)
-    expected = confidence + min(diversity, 0.1 * math.log(5))
-    assert advantage(adapted, source) == pytest.approx(expected, abs=1e-6)
+    assert entropy(mean(other)) > 0.75 * math.log(5)
+    assert advantage(adapted, source) == pytest.approx(confidence + diversity, abs=1e-6)
 
 
 def test_the_scale_of_the_logits_makes_no_difference() -> None:
@@ -77,18 +77,36 @@ def test_a_collapse_into_one_class_counts_in_full() -> None:
     assert advantage(sure([2] * 32), source) == pytest.approx(-math.log(4), abs=0.02)
 
 
-@pytest.mark.parametrize(("seen", "most"), [([2], 0.1), ([1, 2], 0.1), ([0, 1, 2, 3], 0.3)])
-def test_more_classes_than_the_source_sees_count_only_so_far(seen: list[int], most: float) -> None:
-    """Three tenths of what is possible if it sees many; one if it may be a run of one or two."""
-    partial = sure(seen * (32 // len(seen)), classes=8)
-    spread_out = sure(list(range(8)) * 4, classes=8)
-    assert advantage(spread_out, partial) == pytest.approx(most * math.log(8), abs=1e-6)
+@pytest.mark.parametrize(
+    ("seen", "weight"), [([2], 0.15), ([1, 2], 0.15), ([0, 1, 2, 3], 0.15), ([0, 1, 2, 3, 4], 1)]
+)
+def test_more_classes_count_little_if_the_source_sees_few(seen: list[int], weight: float) -> None:
+    """Three quarters of ln(8) lie between the entropies of four classes and of five."""
+    partial = sure((seen * 40)[:40], classes=8)
+    spread_out = sure(list(range(8)) * 5, classes=8)
+    expected = weight * (math.log(8) - math.log(len(seen)))
+    assert advantage(spread_out, partial) == pytest.approx(expected, abs=1e-3)
 
 
-def test_where_classes_come_in_runs_they_count_for_nothing() -> None:
+def test_more_classes_count_little_where_labels_come_in_runs() -> None:
     source = sure([0] * 16 + [1] * 16)
     assert comes_in_runs(source)
-    assert advantage(sure([0, 1, 2, 3] * 8), source) == pytest.approx(0, abs=1e-6)
+    expected = 0.15 * (math.log(4) - math.log(2))
+    assert advantage(sure([0, 1, 2, 3] * 8), source) == pytest.approx(expected, abs=1e-3)
+
+
+def test_many_classes_count_little_if_they_come_in_runs() -> None:
+    source = sure([0] * 8 + [1] * 8 + [2] * 8)
+    expected = 0.15 * (math.log(4) - math.log(3))
+    assert advantage(sure([0, 1, 2, 3] * 6), source) == pytest.approx(expected, abs=1e-3)
+
+
+def test_fewer_images_than_classes_can_show_many() -> None:
+    """Sixteen images of sixteen classes are mixed, though there are a hundred classes."""
+    source = sure(list(range(16)), classes=100)
+    assert advantage(source, source) == 0
+    two_alike = sure([*range(8), 0, *range(8, 15)], classes=100)
+    assert advantage(source, two_alike) == pytest.approx(math.log(2) / 8, abs=1e-3)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3] * 8, [0] * 20 + [1] * 12, [1] * 32, [0, 0, 1] * 9])

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from .entropy import entropy
 
-# The largest credit for more diverse predictions, as parts of ln(classes). A source that predicts
-# few classes may be right, as on a sorted stream; one that predicts many is not in a single run.
-CREDIT_IF_FEW, CREDIT_IF_MANY = 0.1, 0.3
-MANY = 0.5  # of ln(classes): entropy of the source's mean prediction
+# More diverse predictions count in full if the source shows that labels are mixed. Otherwise they
+# may be wrong, as on a sorted stream, and count with a small weight.
+WEIGHT_IF_FEW = 0.15
+MANY = 0.75  # of the largest entropy: that of the source's mean prediction where labels are mixed
 RUN_STANDARD_ERRORS = 1.5  # above which labels are taken to come in runs
 TINY = 1e-12
 
@@ -25,11 +25,11 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
 
         confidence = mean entropy of the source's predictions - mean entropy of the adapted ones
         diversity  = entropy of the mean adapted prediction - entropy of the mean source prediction
-        advantage  = confidence + min(diversity, credit(source))
+        advantage  = confidence + credited(diversity)
 
     Both are (image, class), in the order of the stream, and compared at the same scale. Less
     diverse predictions count in full against a method, because that is how methods collapse. More
-    diverse ones count for it, but only up to `credit`.
+    diverse ones count for it in full only if the source shows that labels are mixed.
 
     >>> logits = torch.eye(4, device="cpu") * 9
     >>> advantage(logits, logits)
@@ -40,23 +40,25 @@ def advantage(adapted: Tensor, source: Tensor) -> float:
     adapted = rescale(adapted, source)
     confidence = entropy(source).mean() - entropy(adapted).mean()
     diversity = entropy_of_mean(adapted) - entropy_of_mean(source)
-    return float(confidence + diversity.clamp_max(credit(source)))
+    return float(confidence + credited(diversity, source))
 
 
-def credit(source: Tensor) -> float:
-    """The largest credit for predictions that are more diverse than the source's, in nats.
+def credited(diversity: Tensor, source: Tensor) -> Tensor:
+    """The part of a difference in diversity that counts, in nats.
 
-    It is 0 where the source's predictions come in runs, because few classes are right there.
+        credited = diversity           if it is below 0, or if the source's labels are mixed
+                   0.15 * diversity    otherwise
 
-    >>> many = torch.eye(4, device="cpu") * 9
-    >>> round(credit(many) / math.log(4), 3), round(credit(many[:1].repeat(4, 1)) / math.log(4), 3)
-    (0.3, 0.1)
+    Labels are mixed if they do not come in runs, and if the source's mean prediction has more than
+    three quarters of the largest entropy that so many classes and images can have.
+
+    >>> mixed, more = torch.eye(4, device="cpu") * 9, torch.tensor(1.0)
+    >>> [round(credited(more, each).item(), 2) for each in (mixed, mixed[:1].repeat(4, 1))]
+    [1.0, 0.15]
     """
-    if comes_in_runs(source):
-        return 0.0
-    largest = math.log(source.shape[1])
-    many = float(entropy_of_mean(source)) > MANY * largest
-    return (CREDIT_IF_MANY if many else CREDIT_IF_FEW) * largest
+    many = float(entropy_of_mean(source)) > MANY * math.log(min(source.shape))
+    weight = 1 if many and not comes_in_runs(source) else WEIGHT_IF_FEW
+    return torch.minimum(diversity, weight * diversity)
 
 
 def rescale(logits: Tensor, reference: Tensor) -> Tensor:
