@@ -31,7 +31,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/runner.py
 
-# Every table and picture of README and docs, from new runs: 20 minutes on two cores.
+# Every table and picture of README and docs, from new runs: 10 minutes on two cores.
 figures: .venv/ready
 	$(BIN)/python tools/figures.py
 

@@ -1,7 +1,7 @@
 """Makes the tables and pictures of README and docs anew, from runs of the present version.
 
-    make figures                                           # what needs no download: 20 minutes
-    python tools/figures.py --only verdict,which_method    # what needs it: 90 minutes
+    make figures                                           # what needs no download: 10 minutes
+    python tools/figures.py --only verdict,which_method    # what needs it: 85 minutes
     python tools/figures.py --pages                        # runs nothing: writes the stored results
     python tools/figures.py --print bench                  # one table, from the stored results
 
@@ -71,7 +71,7 @@ STREAM = "cifar10-c-sample.cifar10.continual.200-images"
 RUNS = {
     "demo": Run(
         ("rtta demo --out {out}",),
-        5,
+        2,
         STORED / "demo.tar.xz",
         {"demo.png": "demo.png"},
     ),
@@ -81,7 +81,7 @@ RUNS = {
             f"{BENCH} --methods tema --momentums 1,0.1,0.01",
             "rtta plot --dir {out}",
         ),
-        8,
+        3,
         STORED / "bench.tar.xz",
         {
             f"figures/{name}{'' if one_for_all else f'.{STREAM}'}.png": f"figures/{name}.png"
@@ -114,7 +114,7 @@ RUNS = {
     ),
     "which_method": Run(
         ("rtta bench --file benchmarks/which_method.toml --out {out}",),
-        15,
+        10,
         STORED / "which_method.tar.xz",
         download=True,
     ),
@@ -185,12 +185,12 @@ def cost_table(methods: Sequence[str]) -> Callable[[], str]:
     return table
 
 
-def verdict_table(claim: str = "") -> Callable[[], str]:
-    """A program that prints the verdict, or the table of one claim."""
+def verdict_table(name: str, *arguments: str) -> Callable[[], str]:
+    """A program that prints a part of the verdict."""
 
     def table() -> str:
         verdict = program(ROOT / "benchmarks" / "verdict" / "table.py")
-        return str(verdict.text(verdict.Verdict(records("verdict")), claim))
+        return str(getattr(verdict, name)(verdict.Verdict(records("verdict")), *arguments))
 
     return table
 
@@ -206,7 +206,7 @@ def which_method_table() -> str:
         "clean": ("clean", 16),
     }
     found: dict[str, dict[str, float]] = {}
-    for record in records("which_method"):
+    for record in sorted(records("which_method"), key=lambda each: len(each.hyperparameters)):
         name = "+".join([record.method, *sorted(record.hyperparameters)])
         for column, (scenario, size) in streams.items():
             fits = record.scenario == scenario and record.batch_size == size
@@ -239,8 +239,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench": bench_table,
     "cost": cost_table(()),
     "cost_of_four": cost_table(("tbn", "rectified_tema", "realistic", "tent")),
-    "verdict": verdict_table(),
-    "verdict_clean": verdict_table("c."),
+    "verdict": verdict_table("text"),
+    "verdict_summary": verdict_table("summary_text"),
+    "verdict_clean": verdict_table("claim_text", "c."),
     "which_method": which_method_table,
     "presets": presets_table,
 }

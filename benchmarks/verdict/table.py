@@ -3,9 +3,10 @@
     python benchmarks/verdict/table.py benchmarks/verdict/records.tar.xz
     python benchmarks/verdict/table.py rtta-verdict
 
-One table per claim, one row per model. A cell is a difference of errors in percentage points, as
-mean and standard error over the seeds; each seed shows both methods the same stream. The column
-"source" is an error. A cell above the limit of its claim is marked, and listed again at the end.
+First comes a summary, then one table per claim with a row per model. A cell is a difference of
+errors in percentage points, as mean and standard error over the seeds; each seed shows both methods
+the same stream. The column "source" is an error. A cell above the limit of its claim is marked, and
+listed again at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from typing import NamedTuple
 from realistic_tta.benchmark.exports import error_in_first, latest
 from realistic_tta.benchmark.results import FIRST_IMAGES, Record, Results
 
+MODELS = (  # A to G in the summary
+    "resnet-56",
+    "resnet-20-hard-labels",
+    "resnet-20-soft-labels",
+    "wrn-16-2-augmix",
+    "resnet-20-cifar100-slow-statistics",
+    "resnet-50-keras",
+    "efficientnet-lite0",
+)
 CHANGE = 50  # images after a change of the corruption that are counted separately
 Figure = Callable[[Record], float | None]
 
@@ -250,6 +260,22 @@ def tables(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def summary(rows: Sequence[Row]) -> list[str]:
+    """One table: a row per claim, a column per model, in a cell the worst of all batch sizes."""
+    letters = [chr(ord("A") + place) for place in range(len(MODELS))]
+    lines = [f"| claim | at most | {' | '.join(letters)} |", "|---" * (2 + len(MODELS)) + "|"]
+    worst: dict[tuple[str, float | None], dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        found = max((each for each in row.cells.values() if each), key=lambda each: each.mean)
+        mark = "**" if missed(row) else ""
+        worst[row.claim, row.limit][row.model] = f"{mark}{found}{mark}"
+    for (claim, most), cells in worst.items():
+        shown = [cells.get(model, "-") for model in MODELS]
+        limit = "" if most is None else f"{most:g}"
+        lines.append(f"| {claim} | {limit} | {' | '.join(shown)} |")
+    return lines
+
+
 def table(rows: Sequence[Row]) -> list[str]:
     """The tables of all claims, and a list of all misses."""
     lines = tables(rows)
@@ -287,20 +313,29 @@ def read(path: Path) -> list[Record]:
         return Results(Path(folder), create=False).read()
 
 
-def text(verdict: Verdict, claim: str = "") -> str:
-    """Everything as Markdown, or the table of one claim, by its letter."""
-    rows = claims(verdict)
-    if claim:
-        chosen = [row for row in rows if row.claim.startswith(claim)]
-        return "\n".join(["", *tables(chosen)[2:]]) + "\n"
+def text(verdict: Verdict) -> str:
+    """All tables as Markdown."""
     head = "**h. continual, reset before each corruption: error in the first images**"
-    return "\n".join(["", *table(rows), "", head, "", *first_images(verdict), ""]) + "\n"
+    lines = ["", *table(claims(verdict)), "", head, "", *first_images(verdict), ""]
+    return "\n".join(lines) + "\n"
+
+
+def summary_text(verdict: Verdict) -> str:
+    """The summary as Markdown."""
+    return "\n".join(["", *summary(claims(verdict)), ""]) + "\n"
+
+
+def claim_text(verdict: Verdict, claim: str) -> str:
+    """The table of one claim, by its letter, as Markdown."""
+    rows = [row for row in claims(verdict) if row.claim.startswith(claim)]
+    return "\n".join(["", *tables(rows)[2:]]) + "\n"
 
 
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python benchmarks/verdict/table.py DIR")
-    print(text(Verdict(read(Path(sys.argv[1])))), end="")
+    verdict = Verdict(read(Path(sys.argv[1])))
+    print(summary_text(verdict) + text(verdict), end="")
 
 
 if __name__ == "__main__":
