@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from realistic_tta.benchmark.exports import best_two, latest
+from realistic_tta.benchmark.exports import best_two, error_in_first, latest
 from realistic_tta.benchmark.paper_tables import paper_errors
-from realistic_tta.benchmark.results import DEFAULT_SEVERITY, DONE, FIELDS, Record
+from realistic_tta.benchmark.results import DEFAULT_SEVERITY, DONE, FIELDS, FIRST_IMAGES, Record
 from realistic_tta.benchmark.traces import Trace, read_trace
 
 from .headline import headline
@@ -40,6 +40,8 @@ def page_data(records: Sequence[Record], layers: Mapping[str, Layers]) -> dict[s
             [[corruptions.index(part.corruption), *part[1:4]] for part in record.parts]
             for record in records
         ],
+        "first_images": FIRST_IMAGES,
+        "errors_in_first": [[error_in_first(r, n) for n in FIRST_IMAGES] for r in records],
         "positions": positions,
         "error_curves": error_curves,
         "groups": _groups(records),

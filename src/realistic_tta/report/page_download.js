@@ -14,9 +14,10 @@ function csvText() {
     const errors = used.map(() => []);
     for (const [corruption, , images, wrong] of record.parts) errors[corruption].push((100 * wrong) / images);
     const means = errors.map((few) => (few.length ? mean(few) : null));
-    return [...DATA.fields.map((name) => record[name]), ...means].map(csvCell).join(",");
+    return [...DATA.fields.map((name) => record[name]), ...means, ...record.errorsInFirst].map(csvCell).join(",");
   });
-  const head = [...DATA.fields, ...used.map((name) => `error_${name}`)].map(csvCell).join(",");
+  const first = DATA.first_images.map((images) => `error_in_first_${images}`);
+  const head = [...DATA.fields, ...used.map((name) => `error_${name}`), ...first].map(csvCell).join(",");
   return `${[head, ...lines].join("\n")}\n`;
 }
 

@@ -5,7 +5,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const records = DATA.rows.map((row, place) => {
   const record = Object.fromEntries(DATA.fields.map((name, column) => [name, row[column]]));
-  return Object.assign(record, { place, parts: DATA.parts[place] });
+  return Object.assign(record, { place, parts: DATA.parts[place], errorsInFirst: DATA.errors_in_first[place] });
 });
 const chosen = { group: 0, size: null, hidden: new Set() };
 
