@@ -100,10 +100,13 @@ class AdaptiveLayers(nn.Module):
     def following(self, rules: Sequence[StatisticsRule]) -> Iterator[None]:
         """Each layer follows its rule while the context lasts."""
         try:
-            self.slot.rules = rules
-            yield
+            try:
+                self.slot.rules = rules
+                yield
+            finally:
+                self.slot.rules = None
         finally:
-            self.slot.rules = None
+            self.slot.rules = None  # a signal handler may have raised on the way
 
     def collect_target(
         self, rules: Sequence[StatisticsRule], before: ChannelStatistics

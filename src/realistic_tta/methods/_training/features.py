@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from realistic_tta.core.outputs import widen
 from realistic_tta.errors import ModelError, OptionError, unknown
+
+# torch passes keywords only to a hook whose registration was not interrupted halfway.
+NO_KEYWORDS: Mapping[str, Any] = {}
 
 
 def feature_layer(model: nn.Module, name: str | None = None) -> nn.Module:
@@ -29,23 +32,26 @@ def feature_layer(model: nn.Module, name: str | None = None) -> nn.Module:
 
 
 class Captured:
-    """The input that reached a layer in one pass."""
+    """The input that reached a layer in one pass, at its last use."""
 
     def __init__(self) -> None:
-        self.inputs: list[Tensor] = []
+        self.inputs: Tensor | None = None
 
-    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(
+        self, _: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KEYWORDS
+    ) -> None:
         """A forward pre-hook that remembers the first tensor argument."""
-        self.inputs += [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)][:1]
+        tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
+        self.inputs = next(tensors, self.inputs)
 
     def features(self) -> Tensor:
         """The input of the layer's last use in the pass, (image, feature), in float32 or better."""
-        if not self.inputs:
+        if self.inputs is None:
             raise ModelError(
                 "the batch went past the layer whose input serves as features; "
                 'name one that every batch reaches, for instance features="fc"'
             )
-        return widen(self.inputs[-1].flatten(start_dim=1))
+        return widen(self.inputs.flatten(start_dim=1))
 
 
 @contextmanager
@@ -54,6 +60,9 @@ def capturing(layer: nn.Module) -> Iterator[Captured]:
     captured = Captured()
     hook = layer.register_forward_pre_hook(captured, with_kwargs=True)
     try:
-        yield captured
+        try:
+            yield captured
+        finally:
+            hook.remove()
     finally:
-        hook.remove()
+        hook.remove()  # a signal handler may have raised on the way

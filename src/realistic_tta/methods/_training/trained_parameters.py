@@ -54,14 +54,15 @@ class TrainedParameters:
         """The model runs with these weights, in its own type, while the context lasts."""
         source = [layer._parameters[own] for (layer, own), *_ in self.places]
         pairs = zip(self.split(weights), source, strict=True)
+        given = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in pairs]  # type: ignore[union-attr]
         try:
-            self._put([new if new.dtype == old.dtype else new.to(old.dtype) for new, old in pairs])  # type: ignore[union-attr]
-            yield
-        finally:
             try:
+                self._put(given)
+                yield
+            finally:
                 self._put(source)
-            finally:  # a signal handler may have raised on the way
-                self._put(source)
+        finally:
+            self._put(source)  # a signal handler may have raised on the way
 
     def _put(self, values: Sequence[Tensor | None]) -> None:
         for places, value in zip(self.places, values, strict=True):
