@@ -551,6 +551,33 @@ def test_batch_norm_only_at_the_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHOD_VARIANTS)
+def test_a_batch_that_goes_past_every_batch_norm(name: str) -> None:
+    """Methods that replace statistics predict as the model; a step finds no gradient."""
+
+    class Past(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.idle = randomize(nn.BatchNorm2d(3, device=CPU))
+            self.fc = randomize(nn.Linear(3, 5, device=CPU))
+
+        def forward(self, inputs: Tensor) -> Any:
+            return self.fc(inputs.mean(dim=(2, 3)))
+
+    model = Past().eval()
+    adapted = adapt(model, **method_only(name))
+    method = VARIANTS[name]["method"]
+    if method == "tent" or name.endswith("learning"):
+        with pytest.raises(ModelError, match="no gradient reaches"):
+            adapted(images(4))
+        return
+    logits = adapted(images(4))
+    assert torch.isfinite(logits).all()
+    if not trains(name) and method != "lame":
+        with torch.no_grad():
+            torch.testing.assert_close(logits, model(images(4)))
+
+
+@pytest.mark.parametrize("name", METHOD_VARIANTS)
 def test_group_norm_is_trained_skipped_or_refused(name: str) -> None:
     """Methods that replace statistics need BatchNorm, and say so; the others do without."""
     with on_cpu():

@@ -57,6 +57,8 @@ def source_weights(
     >>> source_weights(torch.tensor([1.0, 2.0, 3.0], device="cpu")).tolist()
     [0.0, 0.25, 0.5]
     """
+    if used == []:
+        return torch.ones_like(divergences)
     compared = divergences if used is None else divergences[used]
     above = compared - compared.min()  # exact where they are close, and 0 where equal
     variance, mean = torch.var_mean(above, correction=0)

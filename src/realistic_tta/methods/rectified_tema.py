@@ -131,7 +131,7 @@ class RectifiedTemaModel(AdaptedModel):
         """Whether pass 1 mixed with other weights than the batch calls for. change: (layer,)."""
         if torch.compiler.is_compiling() or self._settings.second_pass == "always":  # noqa: S105
             return True
-        return bool((change if used is None else change[used]).abs().max() > TOLERANCE)
+        return bool(((change if used is None else change[used]).abs() > TOLERANCE).any())
 
     def freeze(self) -> nn.Module:
         """A plain copy of the original model with the rectified statistics."""
