@@ -5,7 +5,7 @@
 
     curl --data-binary @image.png 'localhost:8000/predict?camera=gate'
     curl -X POST 'localhost:8000/reset?camera=gate'
-    curl localhost:8000/metrics
+    curl 'localhost:8000/metrics?camera=gate'
 
 Each camera has its own statistics, because fog at one says nothing about the others. States are
 saved in files, so that a restarted service resumes. A body that is no image is an error 400, and
@@ -64,10 +64,12 @@ class Cameras:
                 self._adapted[camera] = adapted
             return self._adapted[camera]
 
-    def metrics(self) -> str:
-        """The health of all cameras, for Prometheus."""
-        pages = (prometheus_text(a.health(), camera=name) for name, a in self._adapted.items())
-        return "".join(pages)
+    def metrics(self, camera: str) -> str:
+        """The health of one camera, for Prometheus."""
+        adapted = self._adapted.get(camera)
+        if adapted is None:
+            raise HTTPException(404, "no image of this camera has come")
+        return prometheus_text(adapted.health(), camera=camera)
 
     def save(self) -> None:
         """Saves every state, at the end of the service."""
@@ -110,8 +112,8 @@ def service(states: Path) -> FastAPI:
         return {"reset": camera}
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    def metrics() -> str:
-        return cameras.metrics()
+    def metrics(camera: str) -> str:
+        return cameras.metrics(camera)
 
     return app
 

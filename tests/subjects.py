@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from realistic_tta import ServedModel
 from realistic_tta.models.resnet import CifarResNet
 
 CPU = torch.device("cpu")
@@ -129,3 +131,18 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(
         torch.equal(first[name], second[name]) for name in first
     )
+
+
+def is_free(adapted: ServedModel) -> bool:
+    """Whether another thread can take the lock."""
+    free: list[bool] = []
+
+    def try_lock() -> None:
+        free.append(adapted._lock.lock.acquire(timeout=5))
+        if free[0]:
+            adapted._lock.lock.release()
+
+    thread = threading.Thread(target=try_lock)
+    thread.start()
+    thread.join()
+    return free[0]

@@ -107,7 +107,7 @@ def service(folder: Path) -> Iterator[str]:
         deadline = time.monotonic() + 120
         while True:
             try:
-                urllib.request.urlopen(f"{address}/metrics", timeout=10).close()  # noqa: S310
+                urllib.request.urlopen(f"{address}/openapi.json", timeout=10).close()  # noqa: S310
                 break
             except OSError:
                 assert process.poll() is None, (folder / "log").read_text()
@@ -146,7 +146,10 @@ def test_service_adapts_per_camera_and_resumes_after_a_restart(tmp_path: Path) -
     with service(tmp_path) as address:
         for camera in ("gate", "roof"):
             ask(f"{address}/predict?camera={camera}", pictures[0])
-        metrics = ask(f"{address}/metrics")
-        assert 'rtta_images_total{method="realistic",camera="gate"} 21' in metrics
-        assert 'rtta_images_total{method="realistic",camera="roof"} 2' in metrics
+        for camera, count in (("gate", 21), ("roof", 2)):
+            metrics = ask(f"{address}/metrics?camera={camera}")
+            assert f'rtta_images_total{{method="realistic",camera="{camera}"}} {count}' in metrics
+            assert metrics.count("# TYPE rtta_images_total") == 1
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            ask(f"{address}/metrics?camera=cellar")
         assert json.loads(ask(f"{address}/reset?camera=gate", b"")) == {"reset": "gate"}

@@ -96,3 +96,17 @@ def test_examples_in_the_program_hold(figures: ModuleType) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         failed, tried = doctest.testmod(figures)
     assert tried > 0 == failed
+
+
+def test_the_check_of_the_prose_finds_what_it_looks_for() -> None:
+    spec = importlib.util.spec_from_file_location("prose", ROOT / "tools" / "prose.py")
+    assert spec is not None
+    assert spec.loader is not None
+    prose = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(prose)
+    failed, tried = doctest.testmod(prose)
+    assert tried > 0 == failed
+    assert list(prose.phrases("It works as far as we know."))
+    assert not list(prose.phrases("It works with every method."))
+    assert prose.sentences(prose.prose(" ".join(["word"] * 40) + ".\n")) == [40]
+    assert list(prose.problems()) == []

@@ -210,8 +210,9 @@ def which_method_table() -> str:
         name = "+".join([record.method, *sorted(record.hyperparameters)])
         for column, (scenario, size) in streams.items():
             fits = record.scenario == scenario and record.batch_size == size
-            if fits or (record.scenario == scenario and record.method == "source"):
-                found.setdefault(name, {})[column] = record.error or float("nan")
+            fits = fits or (record.scenario == scenario and record.method == "source")
+            if fits and record.error is not None:
+                found.setdefault(name, {})[column] = record.error
     lines = [f"| method | {' | '.join(streams)} |", "|---" * (1 + len(streams)) + "|"]
     for name, errors in found.items():
         cells = [
@@ -293,6 +294,7 @@ def measure(name: str) -> None:
                 archive.add(out / each, each)
     for file, image in run.pictures.items():
         shutil.copy(out / file, IMAGES / image)
+    shutil.rmtree(out)  # the next run measures anew; one that was interrupted resumes
     print(f"{name}: {(time.monotonic() - start) / 60:.0f} minutes\n", flush=True)
 
 

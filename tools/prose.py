@@ -33,7 +33,7 @@ PHRASES = {  # what not to write, and what to write
     r"\basks nobody\b": "works offline",
     r"\blook back\b(?! until)": "average over earlier batches",
     r"\bcourse\b": "error curve",
-    r"\b(kept|program is) not kept\b": "run it again",
+    r"\bprogram is not kept\b": "run it again",
     r"\bmeasured (apart|before)\b": "run it again",
     r"\bin brackets\b": "in parentheses",
     r"\bgives most for least\b": "accuracy against cost",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
-from subjects import convolutional, images, same, snapshot
+from subjects import convolutional, images, is_free, same, snapshot
 from torch import Tensor
 
 from realistic_tta import METHODS, GuardSettings, ServedModel, adapt
@@ -52,21 +51,6 @@ def run_until(adapted: ServedModel, batch: Tensor, line: int) -> int:
     finally:
         sys.settrace(before)
     return lines
-
-
-def is_free(adapted: ServedModel) -> bool:
-    """Whether another thread can take the lock."""
-    free: list[bool] = []
-
-    def try_lock() -> None:
-        free.append(adapted._lock.lock.acquire(blocking=False))
-        if free[0]:
-            adapted._lock.lock.release()
-
-    thread = threading.Thread(target=try_lock)
-    thread.start()
-    thread.join()
-    return free[0]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

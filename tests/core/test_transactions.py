@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from types import FrameType
 
 import pytest
 import torch
-from subjects import convolutional, images, same, snapshot
+from subjects import convolutional, images, is_free, same, snapshot
 from torch import Tensor
 
 from realistic_tta import GuardSettings, Health, ServedModel, adapt
@@ -42,21 +41,6 @@ def alarm_after(seconds: float) -> Iterator[None]:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def is_free(adapted: ServedModel) -> bool:
-    """Whether another thread can take the lock."""
-    free: list[bool] = []
-
-    def try_lock() -> None:
-        free.append(adapted._lock.lock.acquire(timeout=5))
-        if free[0]:
-            adapted._lock.lock.release()
-
-    thread = threading.Thread(target=try_lock)
-    thread.start()
-    thread.join()
-    return free[0]
 
 
 def state_of(adapted: ServedModel) -> State:

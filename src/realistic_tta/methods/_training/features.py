@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from realistic_tta.core.outputs import widen
 from realistic_tta.errors import ModelError, OptionError, unknown
-
-# torch passes keywords only to a hook whose registration was not interrupted halfway.
-NO_KEYWORDS: Mapping[str, Any] = {}
 
 
 def feature_layer(model: nn.Module, name: str | None = None) -> nn.Module:
@@ -38,10 +35,14 @@ class Captured:
         self.inputs: Tensor | None = None
 
     def __call__(
-        self, _: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NO_KEYWORDS
+        self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> None:
-        """A forward pre-hook that remembers the first tensor argument."""
-        tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
+        """A forward pre-hook that remembers the first tensor argument.
+
+        torch leaves the keywords out if the registration of the hook was interrupted halfway.
+        """
+        values = (*args, *(kwargs or {}).values())
+        tensors = (each for each in values if isinstance(each, Tensor))
         self.inputs = next(tensors, self.inputs)
 
     def features(self) -> Tensor:
