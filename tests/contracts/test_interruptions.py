@@ -74,6 +74,7 @@ def test_a_call_that_is_interrupted_at_any_line_is_whole(variant: str) -> None:
         adapted.load_state_dict(before[0])
         run_until(adapted, batch, line)
         assert is_free(adapted), line
+        assert not any(module._forward_pre_hooks for module in model.modules()), line
         with torch.no_grad():
             assert torch.equal(model(batch), expected), line
         found = snapshot(adapted), adapted.health()

@@ -34,15 +34,9 @@ class Captured:
     def __init__(self) -> None:
         self.inputs: Tensor | None = None
 
-    def __call__(
-        self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
-    ) -> None:
-        """A forward pre-hook that remembers the first tensor argument.
-
-        torch leaves the keywords out if the registration of the hook was interrupted halfway.
-        """
-        values = (*args, *(kwargs or {}).values())
-        tensors = (each for each in values if isinstance(each, Tensor))
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook that remembers the first tensor argument."""
+        tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
         self.inputs = next(tensors, self.inputs)
 
     def features(self) -> Tensor:
@@ -59,11 +53,19 @@ class Captured:
 def capturing(layer: nn.Module) -> Iterator[Captured]:
     """While the context lasts, the inputs of the layer are captured."""
     captured = Captured()
-    hook = layer.register_forward_pre_hook(captured, with_kwargs=True)
     try:
         try:
+            layer.register_forward_pre_hook(captured, with_kwargs=True)
             yield captured
         finally:
-            hook.remove()
+            _remove(layer, captured)
     finally:
-        hook.remove()  # a signal handler may have raised on the way
+        _remove(layer, captured)  # a signal handler may have raised on the way
+
+
+def _remove(layer: nn.Module, hook: Captured) -> None:
+    """Removes a hook, also one without a handle because its registration was interrupted."""
+    for key, each in tuple(layer._forward_pre_hooks.items()):
+        if each is hook:
+            layer._forward_pre_hooks_with_kwargs.pop(key, None)
+            del layer._forward_pre_hooks[key]
